@@ -190,7 +190,8 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   } else {
     step = pass("build step", [&] {
       return optim::build_step(logical, recipe.optimizer, recipe.precision,
-                               {.spikes = recipe.run.skip_spike.window > 0}, recipe.run.seed);
+                               {.spikes = recipe.run.skip_spike.window > 0}, recipe.run.seed,
+                               options.model.optimizer());
     });
     graph::verify(step.graph, "build step");
     pass.dump("build step", step.graph);

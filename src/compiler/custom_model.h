@@ -1,4 +1,5 @@
-// A model that a program supplies: a builder of its graph, and the ops it uses beyond the built-in ones.
+// What a program supplies beyond its recipe: a model, an optimizer, and the ops they use beyond the built-in
+// ones.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include "compiler/op_package.h"
 #include "config/recipe.h"
 #include "graph/builder.h"
+#include "optim/step_builder.h"
 
 namespace quintet::compiler {
 
@@ -22,6 +24,15 @@ class ModelFn {
       ModelFn(F build, std::vector<OpPackage> packages = {})
       : build_(std::move(build)), packages_(std::move(packages)) {}
 
+  // The optimizer of recipes with optimizer.name = "custom", for this model or, without one, recipe.model.
+  ModelFn& use_optimizer(optim::Optimizer optimizer, const std::vector<OpPackage>& packages = {}) {
+    optimizer_ = optimizer;
+    packages_.insert(packages_.end(), packages.begin(), packages.end());
+    return *this;
+  }
+  optim::Optimizer optimizer() const { return optimizer_; }  // null: none
+
+  // Whether there is a model.
   explicit operator bool() const { return static_cast<bool>(build_); }
   graph::Graph operator()(const graph::BuildOptions& options) const { return build_(options); }
   const std::vector<OpPackage>& packages() const { return packages_; }
@@ -31,6 +42,7 @@ class ModelFn {
  private:
   std::function<graph::Graph(const graph::BuildOptions&)> build_;
   std::vector<OpPackage> packages_;
+  optim::Optimizer optimizer_ = nullptr;
 };
 
 // The [model] section of a recipe whose model is `model`: family custom, with the blocks, the vocabulary and

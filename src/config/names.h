@@ -71,7 +71,7 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 9> kTable = {
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 10> kTable = {
       {{OptimizerKind::AdamW, "adamw"},
        {OptimizerKind::Adam, "adam"},
        {OptimizerKind::Sgd, "sgd"},
@@ -80,7 +80,8 @@ struct Names<OptimizerKind> {
        {OptimizerKind::Muon, "muon"},
        {OptimizerKind::Lamb, "lamb"},
        {OptimizerKind::Lars, "lars"},
-       {OptimizerKind::Adafactor, "adafactor"}}};
+       {OptimizerKind::Adafactor, "adafactor"},
+       {OptimizerKind::Custom, "custom"}}};
 };
 template <>
 struct Names<ClipKind> {

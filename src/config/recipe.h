@@ -279,7 +279,18 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit, Muon, Lamb, Lars, Adafactor };
+enum class OptimizerKind : uint8_t {
+  AdamW,
+  Adam,
+  Sgd,
+  Lion,
+  AdamW8bit,
+  Muon,
+  Lamb,
+  Lars,
+  Adafactor,
+  Custom,  // supplied by the program (compiler/custom_model.h)
+};
 
 // What an orthogonal matrix of r rows and c columns is multiplied by before lr (torch.optim.Muon's
 // adjust_lr_fn).

@@ -369,8 +369,8 @@ void stochastic_rounding_needs_bf16_moments(const Recipe& r, const Fail& fail) {
         "precision.moments_rounding",
         "\"stochastic\" has no effect with optimizer.name = \"adamw8bit\", which stores the nearest code",
         "\"nearest\"");
-  for (const OptimizerKind kind :
-       {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Muon, OptimizerKind::Adafactor})
+  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Muon,
+                                   OptimizerKind::Adafactor, OptimizerKind::Custom})
     if (r.optimizer.uses(kind))
       return fail(
           "precision.moments_rounding",
@@ -521,6 +521,7 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
+  if (o.uses(OptimizerKind::Custom)) return;  // which may read any key
   const bool muon = o.uses(OptimizerKind::Muon);
   const bool adam = muon || o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) ||
                     o.uses(OptimizerKind::AdamW8bit) || o.uses(OptimizerKind::Lamb);

@@ -3,6 +3,7 @@
 // graph/ops/table.cc.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -64,6 +65,38 @@ struct OpDim {
   bool padded = false;  // the size need not divide: the last shards hold padding (zero, masked by the op)
 };
 
+// What an op of the step graph does with parameters. The partitioner, flattening, lowering, the verifier and
+// the executors go by this: none of them names an optimizer.
+enum class StepKind : uint8_t {
+  None,        // not an op on parameters
+  Replicated,  // scalars and vectors that are equal on all ranks
+  // One sum, or maximum, over all gradients. A row of the attribute "ranges" for each of them.
+  GradientNorm,
+  // A vector of sums over each whole parameter, for all parameters at once. Operands: those of each
+  // parameter, then the scalars of an update. A row of "ranges" says which parameter it is.
+  ParameterNorms,
+  // Elementwise on stored values, so that they may be split anywhere. Operand 0 is the gradient, results are
+  // the new values of the operands after it, in order and in place; then come the scalars.
+  Update,
+  Average,  // the same with the updated weight in place of the gradient
+  // Operands of an update whose elements depend on whole matrices: a program deals matrices to owners.
+  Matrices,
+  // Programs only: pieces of matrices in flat buffers, and whole matrices made of pieces.
+  FlatPieces,
+  MatrixPieces,
+};
+
+struct StepTraits {
+  StepKind kind = StepKind::None;
+  Reduction reduction = Reduction::Sum;  // GradientNorm: how the terms of ranks combine
+  // ParameterNorms: the operands of a parameter are its gradient, then its weight, then so many moments.
+  bool reads_weight = true;
+  int moments = 0;
+  bool reads_norms = false;  // the last operand is a vector that ParameterNorms, or an op after it, computed
+  // Update: bound on the change of state and weights (in units of lr) per change of the gradients; null: 1.
+  double (*gain)(const Attrs& attrs) = nullptr;
+};
+
 struct OpDef {
   std::string_view name;
   int min_inputs, max_inputs;
@@ -83,14 +116,7 @@ struct OpDef {
   bool keep = false;
   // Results that are overwritten even if the op adds to its sums (see program::Accumulate).
   std::vector<int> overwritten = {};
-  // Step ops: works elementwise on stored values, so that they may be split anywhere. Operand 0 is read,
-  // results are the new values of the operands after it, in order and in place; scalars come last.
-  bool elementwise = false;
-  // Step ops: computes two sums of squares over each whole parameter, as one vector for all parameters. Each
-  // parameter has the same operands; the scalars of an update come last. A row of "ranges" gives the pair.
-  bool makes_norms = false;
-  // Updates: reads such a vector as its last operand.
-  bool reads_norms = false;
+  StepTraits step = {};
   // Writes state that outlives the step, and writes nothing when its operand `ok` is 0.
   bool gated = false;
   OpClass op_class = OpClass::Other;
@@ -99,6 +125,12 @@ struct OpDef {
   Gemm (*gemm)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
   // In programs a last operand may be added to the first result (graph/fuse_adds.h).
   bool takes_addend = false;
+
+  // Updates the operands after the first elementwise, whatever it reads.
+  bool elementwise() const { return step.kind == StepKind::Update || step.kind == StepKind::Average; }
+  bool has_attribute(std::string_view attribute) const {
+    return std::any_of(attrs.begin(), attrs.end(), [&](const AttrSpec& a) { return a.name == attribute; });
+  }
 };
 
 const std::vector<const OpDef*>& all_ops();

@@ -163,7 +163,7 @@ void RuleContext::set_once(std::vector<AtomList> once) {
 }
 
 void by_dims(RuleContext& c, const Node& node) {
-  if (node.op->elementwise) return rules::elementwise(c, node);
+  if (const Rule rule = rules::of_step(node.op->step.kind)) return rule(c, node);
   const Divided d = c.divide(node);
   if (node.op->passes_partial && add_in_place(c, d)) return;
   c.emit_by_dims(d, node.attrs);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace quintet::optim {
 
 using graph::DType;
@@ -26,8 +28,14 @@ ParamSettings settings_of(const config::Optimizer& o, const graph::Param& p) {
 }
 
 StepBuilder::StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-                         const config::Precision& precision, const Guards& guards, int64_t seed)
-    : model_(model), optimizer_(optimizer), precision_(precision), guards_(guards), seed_(seed) {
+                         const config::Precision& precision, const Guards& guards, int64_t seed,
+                         Optimizer custom)
+    : model_(model),
+      optimizer_(optimizer),
+      precision_(precision),
+      guards_(guards),
+      seed_(seed),
+      custom_(custom) {
   out_.graph.num_blocks = model.num_blocks;
   const bool any = std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
                                [](const config::ParamGroup& g) { return g.lr || g.weight_decay; });
@@ -136,9 +144,8 @@ void StepBuilder::add_update(const graph::OpDef& op, graph::Attrs attrs, Trained
   if (t.copy.valid()) in.push_back(t.copy);
   add_scalars(in, attrs);
   if (norms.valid()) in.push_back(norms);
-  const bool rounds =
-      &op == &graph::kAdamW || &op == &graph::kAdam || &op == &graph::kSgd || &op == &graph::kLion;
-  if (precision_.moments_rounding == config::MomentsRounding::Stochastic && rounds && !states.empty())
+  if (precision_.moments_rounding == config::MomentsRounding::Stochastic && op.has_attribute("seed") &&
+      !states.empty())
     attrs.set("seed", seed_);
   const graph::Node& node =
       out_.graph.add_node(op, std::move(in), std::move(attrs), Phase::F, t.param->block);
@@ -172,21 +179,16 @@ void StepBuilder::update_by_ratio(const graph::OpDef& norms, const graph::OpDef&
 // One node computes the norms of all parameters, so that one all-reduce sums them; the updates follow.
 void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
   std::vector<ValueId> in;
-  std::vector<double> rates;
-  std::vector<int64_t> ranges;
+  std::vector<Trained*> params;
   for (const RatioUpdate& u : updates.of) {
-    const Trained& t = *u.param;
-    const auto index = static_cast<int64_t>(rates.size() / 2);
-    rates.insert(rates.end(), {t.settings.lr_factor, t.settings.weight_decay});
-    ranges.insert(ranges.end(), {index, 0, t.type.count(), 2 * (index + 1) + t.settings.row % 2});
-    in.insert(in.end(), {t.gradient, t.weight});
+    params.push_back(u.param);
+    in.insert(in.end(), {u.param->gradient, u.param->weight});
     in.insert(in.end(), u.read.begin(), u.read.end());
   }
   graph::Attrs attrs = std::move(updates.attrs);
   add_scalars(in, attrs);
-  attrs.set("weight_decay", optimizer_.weight_decay);
-  attrs.set("groups", std::move(rates));
-  attrs.set("ranges", ranges);
+  attrs = with_rates(std::move(attrs), params);
+  const std::vector<int64_t> ranges = attrs.integers("ranges");
   const ValueId norms = out_.graph.add_node(*updates.norms, std::move(in), attrs, Phase::F, 0).outputs[0];
   out_.graph.value(norms).name = std::string(updates.norms->name);
   for (size_t i = 0; i < updates.of.size(); ++i) {
@@ -196,68 +198,45 @@ void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
   }
 }
 
-void StepBuilder::update_by_factors(Trained& t, graph::FactoredParam shape) {
-  if (!factors_.empty()) {
-    const graph::FactoredParam& last = factors_.back();
-    shape.first = last.first + last.averages();
-    shape.matrix = last.matrix + last.each;
-  }
-  factored_.push_back(&t);
-  factors_.push_back(shape);
+void StepBuilder::update_together(AddTogether add, Trained& t) {
+  auto at = std::find_if(together_.begin(), together_.end(), [&](const auto& u) { return u.first == add; });
+  if (at == together_.end()) at = together_.insert(at, {add, {}});
+  at->second.push_back(&t);
 }
 
-// One node each for the sums and the norms of all parameters, so that their sums over ranks are two messages.
-void StepBuilder::add_factored_updates() {
-  if (factored_.empty()) return;
-  graph::Graph& g = out_.graph;
-  const config::Adafactor& a = optimizer_.adafactor;
-  const int64_t averages = factors_.back().first + factors_.back().averages();
-  const graph::Attrs settings = {{"decay", a.decay},
-                                 {"eps1", a.eps1},
-                                 {"eps2", a.eps2},
-                                 {"clip", a.clip},
-                                 {"relative", int64_t{a.relative}},
-                                 {"averages", averages},
-                                 {"matrices", factors_.back().matrix + factors_.back().each},
-                                 {"factors", graph::to_attribute(factors_)}};
-  const std::string name = "optimizer/adafactor.averages";
-  const Type type{precision_.master_type(), {{graph::Dim::Flat, averages}}};
-  const ValueId state = g.add_value({.name = name, .type = type, .kind = ValueKind::State});
-  out_.states.push_back(
-      {.name = name, .role = Role::Moment, .type = type, .of_squares = true, .slot = name, .value = state});
+ValueId StepBuilder::replicated_state(const std::string& name, int64_t count, bool of_squares) {
+  const Type type{precision_.master_type(), {{graph::Dim::Flat, count}}};
+  const ValueId value = out_.graph.add_value({.name = name, .type = type, .kind = ValueKind::State});
+  out_.states.push_back({.name = name,
+                         .role = Role::Moment,
+                         .type = type,
+                         .of_squares = of_squares,
+                         .slot = name,
+                         .value = value});
+  return value;
+}
 
-  graph::Attrs attrs = settings;
+graph::Attrs StepBuilder::with_rates(graph::Attrs attrs, std::span<Trained* const> params) const {
   std::vector<double> rates;
   std::vector<int64_t> ranges;
-  std::vector<ValueId> gradients, both;
-  for (const Trained* t : factored_) {
+  for (const Trained* t : params) {
     const auto index = static_cast<int64_t>(rates.size() / 2);
     rates.insert(rates.end(), {t->settings.lr_factor, t->settings.weight_decay});
     ranges.insert(ranges.end(), {index, 0, t->type.count(), 2 * (index + 1) + t->settings.row % 2});
-    gradients.push_back(t->gradient);
-    both.insert(both.end(), {t->gradient, t->weight});
   }
-  add_scalars(gradients, attrs);
-  add_scalars(both, attrs);
   attrs.set("weight_decay", optimizer_.weight_decay);
   attrs.set("groups", std::move(rates));
-  attrs.set("ranges", ranges);
-  const ValueId sums = g.add_node(graph::kFactorSums, std::move(gradients), attrs, Phase::F, 0).outputs[0];
-  g.value(sums).name = "factor_sums";
-  const std::vector<ValueId> updated =
-      g.add_node(graph::kUpdateFactors, {sums, state, ok_, update_count_}, settings, Phase::F, 0).outputs;
-  g.value(updated[0]).name = "factors";
-  g.value(updated[1]).name = name;
-  both.push_back(updated[0]);
-  const ValueId norms = g.add_node(graph::kFactorNorms, std::move(both), attrs, Phase::F, 0).outputs[0];
-  g.value(norms).name = "factor_norms";
-  const ValueId sizes =
-      g.add_node(graph::kFactorSizes, {norms, updated[0]}, settings, Phase::F, 0).outputs[0];
-  g.value(sizes).name = "factors";
-  for (size_t i = 0; i < factored_.size(); ++i) {
-    attrs.set("ranges", std::vector<int64_t>{0, 0, factored_[i]->type.count(), ranges[4 * i + 3]});
-    add_update(graph::kAdafactor, attrs, *factored_[i], {}, sizes);
-  }
+  attrs.set("ranges", std::move(ranges));
+  return attrs;
+}
+
+Optimizer StepBuilder::find(config::OptimizerKind kind) const {
+  if (kind != config::OptimizerKind::Custom) return find_optimizer(kind);
+  if (custom_ == nullptr)
+    base::fail_user(
+        "optimizer.name = \"custom\" needs a program that supplies the optimizer (docs/api.md); expected a "
+        "built-in one, for example \"adamw\"");
+  return custom_;
 }
 
 // Step sums are reduced over all ranks even if no update reads them: the run reports them.
@@ -339,9 +318,9 @@ graph::StepGraph StepBuilder::build() {
       out_.states.push_back(frozen[i]);
   add_sums();
   add_norm();
-  for (Trained& t : trained_) find_optimizer(t.settings.kind)(*this, t);
+  for (Trained& t : trained_) find(t.settings.kind)(*this, t);
   for (RatioUpdates& updates : by_ratio_) add_ratio_updates(updates);
-  add_factored_updates();
+  for (const auto& [add, params] : together_) add(*this, params);
   if (optimizer_.ema > 0)
     for (const Trained& t : trained_) add_average(t);
   add_bias_updates();
@@ -349,8 +328,9 @@ graph::StepGraph StepBuilder::build() {
 }
 
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision, const Guards& guards, int64_t seed) {
-  return StepBuilder(model, optimizer, precision, guards, seed).build();
+                            const config::Precision& precision, const Guards& guards, int64_t seed,
+                            Optimizer custom) {
+  return StepBuilder(model, optimizer, precision, guards, seed, custom).build();
 }
 
 }  // namespace quintet::optim

@@ -2,8 +2,9 @@
 // gradient, its states and the step's scalars. Ranks, shards and buffers are unknown here.
 #pragma once
 
+#include <span>
+
 #include "config/recipe.h"
-#include "graph/adafactor_ops.h"
 #include "graph/op.h"
 #include "graph/step_graph.h"
 
@@ -38,10 +39,15 @@ struct Guards {
   bool spikes = false;  // the loss or the norm exceeds a limit that the host sets
 };
 
+class StepBuilder;
+// An optimizer adds the update of one parameter. Each has its own file; table.cc lists them.
+using Optimizer = void (*)(StepBuilder& builder, Trained& t);
+
 class StepBuilder {
  public:
+  // `custom` is optimizer.name = "custom"; null: there is none.
   StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-              const config::Precision& precision, const Guards& guards, int64_t seed);
+              const config::Precision& precision, const Guards& guards, int64_t seed, Optimizer custom);
 
   const config::Optimizer& optimizer() const { return optimizer_; }
   const graph::Graph& model() const { return model_; }
@@ -65,8 +71,24 @@ class StepBuilder {
   void update_by_ratio(const graph::OpDef& norms, const graph::OpDef& op, graph::Attrs attrs, Trained& t,
                        std::vector<ValueId> states, std::vector<ValueId> read);
 
-  // Adafactor: the parameter as matrices; where its averages begin is filled in.
-  void update_by_factors(Trained& t, graph::FactoredParam shape);
+  // For optimizers with nodes that span parameters: `add` is called once, after all parameters, with those
+  // that named it. It may use everything below.
+  using AddTogether = void (*)(StepBuilder& builder, std::span<Trained* const> params);
+  void update_together(AddTogether add, Trained& t);
+
+  graph::Graph& graph() { return out_.graph; }
+  ValueId ok() const { return ok_; }
+  ValueId update_count() const { return update_count_; }
+  // The attributes of an op over all of `params` (graph::StepKind::ParameterNorms), added to its own: each
+  // parameter is a pair of "groups", so that rows of "ranges" tell them apart.
+  graph::Attrs with_rates(graph::Attrs attrs, std::span<Trained* const> params) const;
+  // Appends the scalars of an update, and the attribute that belongs to them.
+  void add_scalars(std::vector<ValueId>& in, graph::Attrs& attrs) const;
+  // Declares a vector that all ranks hold, of the masters' type.
+  ValueId replicated_state(const std::string& name, int64_t count, bool of_squares);
+  // One update whose attributes are complete; `norms` is its last operand, if valid.
+  void add_update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states,
+                  ValueId norms);
 
   graph::StepGraph build();
 
@@ -81,14 +103,10 @@ class StepBuilder {
     std::vector<RatioUpdate> of;
   };
   void add_ratio_updates(RatioUpdates& updates);
-  void add_factored_updates();
-  void add_update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states,
-                  ValueId norms);
+  Optimizer find(config::OptimizerKind kind) const;
   void add_sums();
   void add_norm();
   Trained add_param(const graph::Param& p);
-  // The scalars of an update, after its other operands.
-  void add_scalars(std::vector<ValueId>& in, graph::Attrs& attrs) const;
   void add_average(const Trained& t);  // of the updated weight
   void add_bias_updates();
   ValueId scalar(std::string name);                            // set before the step runs
@@ -101,20 +119,18 @@ class StepBuilder {
   const config::Precision& precision_;
   const Guards guards_;
   const int64_t seed_;
+  const Optimizer custom_;
   graph::StepGraph out_;
   std::vector<Trained> trained_;
   std::vector<RatioUpdates> by_ratio_;
-  std::vector<Trained*> factored_;
-  std::vector<graph::FactoredParam> factors_;  // their shapes
-  std::vector<double> rates_;                  // the attribute "groups" of updates; empty without groups
-  std::vector<ValueId> sums_;                  // the model's step sums, reduced over all ranks
+  std::vector<std::pair<AddTogether, std::vector<Trained*>>> together_;
+  std::vector<double> rates_;  // the attribute "groups" of updates; empty without groups
+  std::vector<ValueId> sums_;  // the model's step sums, reduced over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
   ValueId decay_ratio_;  // of weight decay in this step; invalid: it is constant
 };
 
-// An optimizer adds the update of one parameter. Each has its own file; table.cc lists them.
-using Optimizer = void (*)(StepBuilder& builder, Trained& t);
-Optimizer find_optimizer(config::OptimizerKind kind);
+Optimizer find_optimizer(config::OptimizerKind kind);  // null: custom
 void adamw(StepBuilder& builder, Trained& t);
 void adam(StepBuilder& builder, Trained& t);
 void sgd(StepBuilder& builder, Trained& t);
@@ -128,6 +144,7 @@ void adamw8bit(StepBuilder& builder, Trained& t);
 // The whole step: gradient norm, clipping, the check for non-finite numbers, every parameter's update, and
 // the updates that belong to the model (router biases).
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision, const Guards& guards = {}, int64_t seed = 0);
+                            const config::Precision& precision, const Guards& guards = {}, int64_t seed = 0,
+                            Optimizer custom = nullptr);
 
 }  // namespace quintet::optim

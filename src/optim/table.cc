@@ -24,6 +24,8 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
       return adafactor;
     case config::OptimizerKind::Muon:
       return muon;
+    case config::OptimizerKind::Custom:
+      return nullptr;
   }
   base::fail_internal("unknown optimizer");
 }

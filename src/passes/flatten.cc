@@ -12,6 +12,7 @@ namespace quintet::passes {
 using graph::Node;
 using graph::OpDef;
 using graph::StateDecl;
+using graph::StepKind;
 using graph::ValueId;
 using layout::FlatStep;
 using layout::Group;
@@ -33,9 +34,9 @@ class Flattener {
     find_states();
     std::vector<size_t> matrices;
     for (size_t i = 0; i < nodes().size(); ++i)
-      if (nodes()[i].op->elementwise)
+      if (nodes()[i].op->elementwise())
         buckets_[key_of(nodes()[i])].push_back(i);
-      else if (nodes()[i].op == &graph::kMuon)
+      else if (nodes()[i].op->step.kind == StepKind::Matrices)
         matrices.push_back(i);
     // Collectives on results of earlier bodies come first: they depend on nothing here.
     for (size_t i = 0; i < nodes().size(); ++i)
@@ -43,15 +44,16 @@ class Flattener {
     for (size_t i = 0; i < nodes().size(); ++i) {
       const Node& node = nodes()[i];
       if (is_early(node)) continue;
-      if (node.op->elementwise) {
+      const StepKind kind = node.op->step.kind;
+      if (node.op->elementwise()) {
         // The merged node takes the place of the last one, where every operand has been computed.
         const std::vector<size_t>& bucket = buckets_.at(key_of(node));
         if (bucket.back() == i) merge(bucket);
-      } else if (node.op == &graph::kMuon) {
+      } else if (kind == StepKind::Matrices) {
         if (matrices.back() == i) deal(matrices);
-      } else if (node.op == &graph::kSumSquares || node.op == &graph::kMaxAbs) {
+      } else if (kind == StepKind::GradientNorm) {
         merge_sum(i);
-      } else if (node.op->makes_norms) {
+      } else if (kind == StepKind::ParameterNorms) {
         merge_norms(i);
       } else {
         copy_node(i);
@@ -72,7 +74,7 @@ class Flattener {
     for (size_t v = 0; v < decl_.size(); ++v)
       if (local_.graph.values()[v].kind != graph::ValueKind::Result) decl_[v] = step_.find(local_.origin[v]);
     for (const Node& node : nodes())
-      if (node.op->elementwise || node.op == &graph::kMuon)
+      if (node.op->elementwise() || node.op->step.kind == StepKind::Matrices)
         for (size_t i = 0; i < node.outputs.size(); ++i)
           decl_[node.outputs[i].index()] = decl_[node.inputs[i + 1].index()];
   }

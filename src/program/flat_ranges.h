@@ -37,7 +37,7 @@ inline size_t num_update_scalars(const Instr& update) {
 // The number of groups of an update: that of its gradients, which are all its operands except the scalars.
 // All groups have the same number of results, group after group.
 inline size_t updated_groups(const Instr& update) {
-  return update.in.size() - num_update_scalars(update) - (update.op->reads_norms ? 1 : 0);
+  return update.in.size() - num_update_scalars(update) - (update.op->step.reads_norms ? 1 : 0);
 }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
 // Whether masters are split: weight and remainder are the first two results of a group.
@@ -45,12 +45,13 @@ inline bool has_split_master(const Instr& update) {
   return results_of_group(update) > 1 && update.out[1].type.dtype == graph::DType::I16;
 }
 
-// Norms of parameters (OpDef::makes_norms): operands of one group are gradient, master (or weight and
+// Norms of parameters (StepKind::ParameterNorms): operands of one group are gradient, master (or weight and
 // remainder) and the moments that the op reads; after those of all groups come the scalars of an update.
 inline bool norms_of_split_master(const Instr& norms) { return norms.in[2].type.dtype == graph::DType::I16; }
 inline size_t operands_of_group(const Instr& norms) {
-  if (norms.op == &graph::kFactorSums) return 1;  // the gradient
-  return 2 + norms_of_split_master(norms) + (norms.op == &graph::kLambNorms ? 2 : 0);
+  const graph::StepTraits& reads = norms.op->step;
+  const auto moments = static_cast<size_t>(reads.moments);
+  return reads.reads_weight ? 2 + norms_of_split_master(norms) + moments : 1 + moments;
 }
 
 // Whether every range says which elements of its parameter it has (attribute "origins", kernels::Origin).

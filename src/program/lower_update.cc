@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "graph/adafactor_ops.h"
 #include "graph/words.h"
 #include "program/flat_ranges.h"
 #include "program/lowering.h"
@@ -13,6 +12,7 @@ namespace quintet::program {
 
 using graph::DType;
 using graph::Node;
+using graph::StepKind;
 using graph::ValueId;
 using layout::AtomList;
 
@@ -58,16 +58,14 @@ class StepLowering {
         all_reduce(node);
       else if (node.op == &graph::kStepSums)
         step_sums(i);
-      else if (node.op == &graph::kSumSquares || node.op == &graph::kMaxAbs)
+      else if (node.op->step.kind == StepKind::GradientNorm)
         norm_terms(i);
-      else if (node.op->makes_norms)
+      else if (node.op->step.kind == StepKind::ParameterNorms)
         parameter_norms(i);
-      else if (node.op->elementwise)
+      else if (node.op->elementwise())
         update(i);
-      else if (node.op == &graph::kMuon)
+      else if (node.op->step.kind == StepKind::Matrices)
         update_matrices(i);
-      else if (node.op == &graph::kUpdateFactors || node.op == &graph::kFactorSizes)
-        factors(node);
       else if (node.op != &graph::kView)  // a view is an operand, not an instruction
         compute(node);
     }
@@ -80,7 +78,7 @@ class StepLowering {
     if (v.type.dims.empty()) return e_.scalar(v.name);
     if (const StatePlace* state = find_state(v.name)) return state->place;
     const Node* const producer = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
-    if (const auto norms = norms_.find(producing_op(id)); norms != norms_.end())
+    if (const auto norms = norms_.find(id); norms != norms_.end())
       return flat_view(norms->second, 0, v.type.count(), DType::F64);
     if (producer && producer->op == &graph::kView)
       return flat_view(e_.program().sums, producer->attrs.integer("first"), v.type.count(), DType::F64);
@@ -94,12 +92,9 @@ class StepLowering {
     return nullptr;
   }
 
-  // The op that computed a value before it was reduced over ranks; null if none did here.
-  const graph::OpDef* producing_op(ValueId id) const {
-    const graph::Value& v = graph_.value(id);
-    if (!v.producer.valid()) return nullptr;
-    const Node& producer = graph_.nodes()[v.producer.index()];
-    return producer.op == &graph::kAllReduce ? producing_op(producer.inputs[0]) : producer.op;
+  // A result that is computed in place of norms of parameters, or of what became of them, has their buffer.
+  void share_norms(ValueId result, ValueId operand) {
+    if (const auto norms = norms_.find(operand); norms != norms_.end()) norms_[result] = norms->second;
   }
 
   void all_reduce(const Node& node) {
@@ -109,6 +104,7 @@ class StepLowering {
         place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
         {.note = (reduction == graph::Reduction::Max ? "max " : "sum ") + graph_.value(node.inputs[0]).name},
         Traffic::State);
+    share_norms(node.outputs[0], node.inputs[0]);
   }
 
   // The sums share one buffer already; those that this rank must not count are cleared before the reduction.
@@ -185,7 +181,8 @@ class StepLowering {
   void parameter_norms(size_t index) {
     const Node& node = graph_.nodes()[index];
     const graph::Value& result = graph_.value(node.outputs[0]);
-    norms_[node.op] = e_.add_buffer(result.name, result.type.bytes(), MemoryClass::Optimizer, Scope::Body);
+    norms_[node.outputs[0]] =
+        e_.add_buffer(result.name, result.type.bytes(), MemoryClass::Optimizer, Scope::Body);
     Instr instr{.op = node.op, .attrs = node.attrs, .note = "norms of parameters"};
     std::vector<int> groups;
     for (const ValueId in : node.inputs) {
@@ -207,12 +204,6 @@ class StepLowering {
     const bool located = has_origins(instr);
     instr.attrs.set("ranges", to_attribute(ranges_of(index, groups, located ? &origins : nullptr)));
     if (located) instr.attrs.set("origins", std::move(origins));
-  }
-
-  // Adafactor's sums become factors, and receive sizes, in place.
-  void factors(const Node& node) {
-    norms_[node.op] = norms_.at(&graph::kFactorSums);
-    compute(node);
   }
 
   // One instruction for all groups, which keeps GPU launches few. Its inputs are operand 0 of every group,
@@ -272,6 +263,8 @@ class StepLowering {
   }
 
   void compute(const Node& node) {
+    for (const auto& [out, in] : node.op->in_place)
+      share_norms(node.outputs[static_cast<size_t>(out)], node.inputs[static_cast<size_t>(in)]);
     Instr instr{.op = node.op, .attrs = node.attrs};
     for (const ValueId in : node.inputs) instr.in.push_back(place(in));
     for (const ValueId out : node.outputs) instr.out.push_back(place(out));
@@ -286,7 +279,7 @@ class StepLowering {
   GroupLowering& groups_;
   const layout::FlatStep& step_;
   const graph::Graph& graph_;
-  std::map<const graph::OpDef*, BufferId> norms_;  // norms of parameters, by the op that computes them
+  std::map<ValueId, BufferId> norms_;  // of parameters, and what is computed in their place
 };
 
 }  // namespace

@@ -138,9 +138,7 @@ class InstrChecker {
             if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size)
               fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
                    part.size);
-    // A bias has one element per expert, its load two more: the op knows both.
-    if (instr.op->dims || instr.op == &graph::kUpdateBias || instr.op == &graph::kUpdateFactors ||
-        instr.op == &graph::kFactorSizes)
+    if (instr.op->dims || instr.op->step.kind == graph::StepKind::Replicated)
       check_types(instr);
     else
       check_flat(instr);
@@ -173,7 +171,7 @@ class InstrChecker {
     return have == wanted;
   }
 
-  // Ops of the model and the update of a bias: results have the types that the op infers.
+  // Ops of the model, and of the step on undivided values: results have the types that the op infers.
   void check_types(const Instr& instr) const {
     std::vector<graph::Type> in, wanted;
     for (const Operand& o : instr.in) in.push_back(o.type);
@@ -194,21 +192,22 @@ class InstrChecker {
 
   // Ops on flat buffers and scalars.
   void check_flat(const Instr& instr) const {
-    if (instr.op == &graph::kSumSquares || instr.op == &graph::kMaxAbs) {
+    const graph::StepKind kind = instr.op->step.kind;
+    if (kind == graph::StepKind::GradientNorm) {
       if (instr.in.empty() || instr.out.size() != 1 || instr.out[0].buffer != p_.scalars)
         fail("a term of the norm has gradients, and one of the scalars as its result");
       for (const Operand& o : instr.in)
         if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
       check_ranges(instr, instr.in);
-    } else if (instr.op == &graph::kEma) {
+    } else if (kind == graph::StepKind::Average) {
       check_average(instr);
-    } else if (instr.op->makes_norms) {
+    } else if (kind == graph::StepKind::ParameterNorms) {
       check_norms(instr);
-    } else if (instr.op == &graph::kGatherDirections || instr.op == &graph::kApplyDirections) {
+    } else if (kind == graph::StepKind::FlatPieces) {
       check_flat_pieces(p_, instr, {p_, body_, index_});
-    } else if (instr.op == &graph::kNewtonSchulz) {
+    } else if (kind == graph::StepKind::MatrixPieces) {
       check_matrix_pieces(p_, instr, {p_, body_, index_});
-    } else if (instr.op->elementwise) {
+    } else if (kind == graph::StepKind::Update) {
       check_update(instr);
     } else {
       check_equal_sizes(instr);
@@ -247,7 +246,7 @@ class InstrChecker {
   }
 
   void check_norms(const Instr& instr) const {
-    const size_t scalars = num_update_scalars(instr) + instr.op->reads_norms;
+    const size_t scalars = num_update_scalars(instr) + instr.op->step.reads_norms;
     if (instr.in.size() < scalars || instr.out.size() != 1 ||
         (instr.in.size() - scalars) % operands_of_group(instr) != 0)
       fail("norms of parameters have whole groups of operands, then {}", fmt::join(kUpdateScalars, ", "));

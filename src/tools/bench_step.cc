@@ -102,7 +102,7 @@ void add_floors(train::Rank& rank, double seconds, StepBench& bench) {
     std::string key = fmt::format("{} {}", i.op->name, graph::to_string(i.attrs));
     for (const auto* list : {&i.in, &i.out})
       for (const program::Operand& o : *list) key += fmt::format(" {}", graph::to_string(o.type));
-    const bool updates = i.op->elementwise;
+    const bool updates = i.op->elementwise();
     Kind& kind = kinds.try_emplace({updates, key}, Kind{issue}).first->second;
     ++kind.count;
   }

@@ -155,13 +155,26 @@ std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> 
   return stored;
 }
 
-// The op that updates the states of a slot; null: none does.
-const graph::OpDef* update_of(const graph::StepGraph& step, const std::string& slot) {
+// The node that updates the states of a slot; null: none does.
+const graph::Node* update_of(const graph::StepGraph& step, const std::string& slot) {
   for (const graph::Node& node : step.graph.nodes())
     for (size_t i = 1; i <= node.outputs.size() && i < node.inputs.size(); ++i)
       if (const graph::StateDecl* state = step.find(node.inputs[i]); state != nullptr && state->slot == slot)
-        if (node.op->gated) return node.op;
+        if (node.op->gated) return &node;
   return nullptr;
+}
+
+double gain_of(const graph::Node* update) {
+  return update != nullptr && update->op->step.gain != nullptr ? update->op->step.gain(update->attrs) : 1;
+}
+
+std::map<std::string, double> gains_of(const graph::StepGraph& step) {
+  std::map<std::string, double> gains;
+  for (const graph::Node& node : step.graph.nodes())
+    if (node.op->step.kind == graph::StepKind::Update)
+      if (const graph::StateDecl* gradient = step.find(node.inputs[0]))
+        gains[gradient->param] = gain_of(&node);
+  return gains;
 }
 
 // Every state that an optimizer declares, whichever ranks hold it. `collect` takes the slot, its name and the
@@ -174,12 +187,15 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   for (const graph::StateDecl& state : compiled.step_graph.states) {
     if (!graph::is_optimizer_state(state.role) || state.param.empty()) continue;
     std::set<std::string>& own = params[state.slot];
-    if (own.empty())
+    if (own.empty()) {
+      const graph::Node* const update = update_of(compiled.step_graph, state.slot);
       list.push_back({.name = state.slot,
-                      .op = update_of(compiled.step_graph, state.slot),
+                      .op = update != nullptr ? update->op : nullptr,
+                      .gain = gain_of(update),
                       .of_squares = state.of_squares,
                       .of_weights = state.role == graph::Role::Ema,
                       .tensors = {}});
+    }
     own.insert(state.param);
   }
   for (Moments& m : list)
@@ -250,6 +266,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     if (first) {
       run.initial = std::move(initial);
       run.settings = settings_of(logical, recipe.optimizer);
+      run.gains = gains_of(rank.compiled().step_graph);
       run.matrices = matrices_of(rank.compiled().step_graph);
       run.factored = factored_of(rank.compiled().step_graph);
     }
@@ -316,6 +333,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
   };
   run.initial = collect(program::holds_weights, "initial weight", kAll);
   run.settings = settings_of(logical, recipe.optimizer);
+  run.gains = gains_of(rank.compiled().step_graph);
   run.matrices = matrices_of(rank.compiled().step_graph);
   run.factored = factored_of(rank.compiled().step_graph);
   int64_t updates = 0;

@@ -57,6 +57,7 @@ struct StepState {
 struct Moments {
   std::string name;                  // graph::StateDecl::slot
   const graph::OpDef* op = nullptr;  // the update that writes it
+  double gain = 1;                   // graph::StepTraits::gain of that update
   bool of_squares = false;           // see graph::StateDecl
   bool of_weights = false;           // an average of the weights instead of the gradients
   std::vector<Tensor> tensors;
@@ -79,6 +80,7 @@ struct LayoutRun {
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
   std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
+  std::map<std::string, double> gains;                   // of their updates: graph::StepTraits::gain
   std::map<std::string, Matrices> matrices;              // of those that Muon updates
   std::map<std::string, FactoredMatrices> factored;      // of those that Adafactor updates
   std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error

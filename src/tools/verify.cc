@@ -317,7 +317,6 @@ class Comparison {
       const Moments &a = a_.moments[k], &b = b_.moments[k];
       if (b.of_weights) continue;  // with the weights
       same_tensors(a.tensors, b.tensors);
-      const double gain = b.op == &graph::kSgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
       for (size_t i = 0; i < b.tensors.size(); ++i) {
         const size_t of = index_of(b_.steps[0].gradients, b.tensors[i].name);
         double allowed = 0, relative = 0;
@@ -334,7 +333,7 @@ class Comparison {
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
           add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
-              gain * allowed + round * norm(y), norm(y));
+              b.gain * allowed + round * norm(y), norm(y));
         };
         const auto &x = a.tensors[i].values, &y = b.tensors[i].values;
         if (b.of_squares)
@@ -365,7 +364,6 @@ class Comparison {
     const double steps = static_cast<double>(b_.steps.size());
     const auto &final_a = a_.steps.back().weights, &final_b = b_.steps.back().weights;
     same_tensors(final_a, final_b);
-    const config::Optimizer& o = recipe_.optimizer;
     for (size_t i = 0; i < final_b.size(); ++i) {
       const std::string& name = final_b[i].name;
       std::vector<double> x = final_a[i].values;
@@ -412,10 +410,12 @@ class Comparison {
                   2 * b_.steps[t].result.lr * settings.lr_factor * std::sqrt(static_cast<double>(x.size()));
         } else {
           allowed = round;
+          const auto found = b_.gains.find(name);
+          const double gain = found != b_.gains.end() ? found->second : 1;
           for (size_t t = 0; t < b_.steps.size(); ++t)
             if (!b_.steps[t].result.skipped)
               allowed +=
-                  b_.steps[t].result.lr * settings.lr_factor / (1 - o.momentum) *
+                  b_.steps[t].result.lr * settings.lr_factor * gain *
                   (allowed_[t][trainable] + clip_error(t) * norm(b_.steps[t].gradients[trainable].values));
         }
       }

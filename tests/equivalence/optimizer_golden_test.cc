@@ -56,8 +56,7 @@ class Parameter {
   void step(const std::vector<double>& gradient, double lr, int64_t number, double ok = 1) {
     std::copy(gradient.begin(), gradient.end(), tensors_.at(step_.graph.nodes().back().inputs[0]).real());
     for (const graph::Node& node : step_.graph.nodes())
-      if (node.op->makes_norms || node.op->elementwise || node.op == &graph::kUpdateFactors ||
-          node.op == &graph::kFactorSizes)
+      if (node.op->step.kind == graph::StepKind::ParameterNorms || node.op->elementwise() || is_factors(node))
         run(node, {lr, 1, ok, static_cast<double>(number)});
   }
   std::vector<double> weights() const {
@@ -66,11 +65,15 @@ class Parameter {
   }
 
  private:
+  static bool is_factors(const graph::Node& node) {
+    return node.op == &graph::kUpdateFactors || node.op == &graph::kFactorSizes;
+  }
+
   // An update's gradient and scalars are operands, what it updates are results in place; sums over parameters
   // are operands and a result as in the graph, of which Adafactor's are updated in place.
   void run(const graph::Node& node, std::vector<double> scalars) {
     program::Instr instr{.op = node.op, .attrs = node.attrs};
-    const bool factors = node.op == &graph::kUpdateFactors || node.op == &graph::kFactorSizes;
+    const bool factors = is_factors(node);
     if (program::has_origins(instr))
       instr.attrs.set("origins", std::vector<int64_t>{0, 0, count_, count_, 0});  // the whole parameter
     if (factors) scalars.erase(scalars.begin(), scalars.begin() + 2);             // ok, update count
@@ -87,7 +90,7 @@ class Parameter {
       const auto tensor = tensors_.find(in);
       if (tensor == tensors_.end())
         bind(instr.in, bound.in, type, &scalars.at(scalar++));
-      else if (node.op->elementwise && i > 0 && i <= node.outputs.size())
+      else if (node.op->elementwise() && i > 0 && i <= node.outputs.size())
         bind(instr.out, bound.out, type, tensor->second.bytes.data());
       else
         bind(instr.in, bound.in, type, tensor->second.bytes.data());
@@ -97,7 +100,7 @@ class Parameter {
       bind(instr.out, bound.out, step_.graph.type(node.outputs[i]),
            tensors_.at(node.inputs[from]).bytes.data());
     }
-    if (node.op->makes_norms) {
+    if (node.op->step.kind == graph::StepKind::ParameterNorms) {
       HostTensor& norms = tensors_[node.outputs[0]] = HostTensor(step_.graph.type(node.outputs[0]));
       bind(instr.out, bound.out, norms.type, norms.bytes.data());
     }
@@ -107,7 +110,7 @@ class Parameter {
     bound.pool = &pool;
     bound.workspace = reinterpret_cast<std::byte*>(workspace.data());
     exec::cpu::find_kernel(*instr.op).run(bound, false);
-    if (node.op == &graph::kFactorSizes || node.op == &graph::kUpdateFactors)
+    if (factors)
       tensors_[node.outputs[0]] = tensors_.at(node.inputs[node.op == &graph::kFactorSizes ? 1 : 0]);
   }
 
@@ -161,7 +164,7 @@ TEST(OptimizerGolden, NamesEveryOptimizer) {
   const Json g = golden();
   for (const auto& [kind, name] : config::Names<config::OptimizerKind>::kTable) {
     const bool elsewhere = kind == config::OptimizerKind::AdamW8bit || kind == config::OptimizerKind::Muon ||
-                           kind == config::OptimizerKind::Adafactor;
+                           kind == config::OptimizerKind::Adafactor || kind == config::OptimizerKind::Custom;
     EXPECT_EQ(g["weights"].contains(std::string(name)), !elsewhere) << name;
   }
 }

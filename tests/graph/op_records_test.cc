@@ -37,7 +37,7 @@ TEST(OpRecords, PlacementOpsHaveNoDims) {
 
 TEST(OpRecords, UpdatesBelongToTheOptimizer) {
   for (const OpDef* op : all_ops()) {
-    if (op->elementwise || op->makes_norms) {
+    if (op->elementwise() || op->step.kind == StepKind::ParameterNorms) {
       EXPECT_EQ(op->op_class, OpClass::Optimizer) << op->name;
     }
   }

@@ -152,7 +152,7 @@ TEST(StepGraph, AnAverageReadsTheUpdatedWeight) {
 // Every op that writes state which outlives the step reads `ok`.
 TEST(StepGraph, UpdatesAreGated) {
   const graph::StepGraph s = step({}, config::Precision::of(DType::F32));
-  for (const graph::Node& n : s.graph.nodes()) EXPECT_EQ(n.op->gated, n.op->elementwise) << n.op->name;
+  for (const graph::Node& n : s.graph.nodes()) EXPECT_EQ(n.op->gated, n.op->elementwise()) << n.op->name;
 }
 
 }  // namespace

@@ -142,7 +142,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   const auto gradient_of = [&]<class G>(G, const program::FlatRange& r) {
     return b.input<const G>(static_cast<size_t>(r.operand)) + r.first;
   };
-  const double* const norms = b.instr->op->reads_norms ? b.input<const double>(b.in.size() - 1) : nullptr;
+  const double* const norms =
+      b.instr->op->step.reads_norms ? b.input<const double>(b.in.size() - 1) : nullptr;
   // Parameters without weight decay have no trust ratio.
   const auto norms_of = [&](const program::FlatRange& r) {
     return norms != nullptr && r.row % 2 == 1 ? norms + r.row / 2 * 2 - 2 : nullptr;

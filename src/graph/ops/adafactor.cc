@@ -99,7 +99,7 @@ const OpDef kFactorSums = {.name = "factor_sums",
                            .attrs = with_ranges(),
                            .infer = infer_sums,
                            .cost = cost_by_bytes,
-                           .makes_norms = true,
+                           .step = {.kind = StepKind::ParameterNorms, .reads_weight = false},
                            .op_class = OpClass::Optimizer};
 // sums, averages, ok, update count -> factors, averages; in place
 const OpDef kUpdateFactors = {.name = "update_factors",
@@ -109,6 +109,7 @@ const OpDef kUpdateFactors = {.name = "update_factors",
                               .infer = infer_factors,
                               .cost = cost_by_bytes,
                               .in_place = {{0, 0}, {1, 1}},
+                              .step = {.kind = StepKind::Replicated},
                               .gated = true,
                               .op_class = OpClass::Optimizer};
 // gradient and weight of each parameter, scalars of an update, factors -> two sums for every matrix
@@ -118,8 +119,7 @@ const OpDef kFactorNorms = {.name = "factor_norms",
                             .attrs = with_ranges(),
                             .infer = infer_norms,
                             .cost = cost_by_bytes,
-                            .makes_norms = true,
-                            .reads_norms = true,
+                            .step = {.kind = StepKind::ParameterNorms, .reads_norms = true},
                             .op_class = OpClass::Optimizer};
 // norms, factors -> factors with sizes; in place
 const OpDef kFactorSizes = {.name = "factor_sizes",
@@ -129,6 +129,7 @@ const OpDef kFactorSizes = {.name = "factor_sizes",
                             .infer = infer_sizes,
                             .cost = cost_by_bytes,
                             .in_place = {{0, 1}},
+                            .step = {.kind = StepKind::Replicated},
                             .op_class = OpClass::Optimizer};
 // An update (update.cc) without moments, with factors and sizes as its last operand
 const OpDef kAdafactor = {.name = "adafactor",
@@ -137,8 +138,7 @@ const OpDef kAdafactor = {.name = "adafactor",
                           .attrs = with_ranges(),
                           .infer = infer_update,
                           .cost = cost_update,
-                          .elementwise = true,
-                          .reads_norms = true,
+                          .step = {.kind = StepKind::Update, .reads_norms = true},
                           .gated = true,
                           .op_class = OpClass::Optimizer};
 

@@ -85,6 +85,7 @@ const OpDef kMuon = {.name = "muon",
                                {"ranges", AttrKind::Integers}},
                      .infer = updated,
                      .cost = cost_by_bytes,
+                     .step = {.kind = StepKind::Matrices},
                      .gated = true,
                      .op_class = OpClass::Optimizer};
 
@@ -96,7 +97,7 @@ const OpDef kMuonMomentum = {.name = "muon_momentum",
                              .attrs = {{"momentum", AttrKind::Real}, {"ranges", AttrKind::Integers}},
                              .infer = same,
                              .cost = cost_momentum,
-                             .elementwise = true,
+                             .step = {.kind = StepKind::Update},
                              .gated = true,
                              .op_class = OpClass::Optimizer};
 // gradient and momentum of each group, clip scale -> pieces of directions, one after another. A row of
@@ -108,6 +109,7 @@ const OpDef kGatherDirections = {
     .attrs = {{"momentum", AttrKind::Real}, {"nesterov", AttrKind::Integer}, {"ranges", AttrKind::Integers}},
     .infer = same,
     .cost = cost_by_bytes,
+    .step = {.kind = StepKind::FlatPieces},
     .op_class = OpClass::Optimizer};
 // Pieces of whole matrices -> the same pieces of the orthogonalized ones times `scale`. All have one shape; a
 // rank owns up to `matrices` of them.
@@ -122,6 +124,7 @@ const OpDef kNewtonSchulz = {.name = "newton_schulz",
                              .infer = same,
                              .cost = cost_newton_schulz,
                              .in_place = {{0, 0}},
+                             .step = {.kind = StepKind::MatrixPieces},
                              .op_class = OpClass::Matmul,
                              .gemm = gemm_newton_schulz};
 // Pieces of orthogonalized directions, lr, ok and, with a ramp, the factor on weight decay -> of each group:
@@ -135,6 +138,7 @@ const OpDef kApplyDirections = {.name = "apply_directions",
                                           {"ranges", AttrKind::Integers}},
                                 .infer = same,
                                 .cost = cost_apply,
+                                .step = {.kind = StepKind::FlatPieces},
                                 .gated = true,
                                 .op_class = OpClass::Optimizer};
 

@@ -2,11 +2,22 @@
 #include <limits>
 
 #include "graph/ops/support.h"
+#include "graph/update_op.h"
 
 namespace quintet::graph {
 namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
+// Each range of elements has a row (program/flat_ranges.h): which pair (factor on lr, weight decay) of
+// "groups" applies to it, if any.
+constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
+// Present: weight decay is multiplied by one more scalar, the last one.
+constexpr AttrSpec kDecayRamp = {"decay_ramp", AttrKind::Integer, /*optional=*/true};
+// Moments that are rounded stochastically: the run's seed and, in programs, for each range of elements five
+// numbers that say which of its parameter they are (kernels::Origin: key, first, run, stride, base).
+constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
+                   kOrigins = {"origins", AttrKind::Integers, /*optional=*/true};
+
 // lr, clip scale, ok, update count and, with a ramp, the factor on weight decay
 size_t num_scalars(const Attrs& attrs) { return attrs.find("decay_ramp") != nullptr ? 5 : 4; }
 
@@ -41,31 +52,12 @@ std::vector<Type> infer_norms(const std::vector<Type>&, const Attrs& attrs) {
   return {{DType::F64, {{Dim::Flat, static_cast<int64_t>(attrs.reals("groups").size())}}}};
 }
 
-// A group's outputs are its state (the master and the moments), which is read as well, and after it a copy
-// for computing, which is not. A split master is two outputs, and its upper half is the copy.
-Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs,
-                 size_t state) {
-  const size_t groups = in.size() - num_scalars(attrs), each = out.size() / groups;
-  if (each > 1 && out[1].dtype == DType::I16) state = each;
-  Cost cost{.bytes = total_bytes(in, out)};
-  for (size_t i = 0; i < out.size(); ++i)
-    if (i % each < state) cost.bytes += static_cast<double>(out[i].bytes());
-  for (size_t g = 0; g < groups; ++g) cost.flops += 12.0 * static_cast<double>(in[g].count());
-  return cost;
-}
-Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update(in, out, attrs, 3);
-}
-Cost cost_lion(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update(in, out, attrs, 2);
-}
 Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update(in, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
+  return update_cost(in, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
 }
+// A constant gradient adds up to 1 / (1 - momentum) times itself.
+double gain_sgd(const Attrs& attrs) { return 1 / (1 - attrs.real("momentum")); }
 
-Cost cost_adamw8bit(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update(in, out, attrs, 5);
-}
 Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   Cost cost{.bytes = total_bytes(in, out)};
   for (const Type& t : out) {
@@ -76,10 +68,10 @@ Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const A
 }
 
 Cost cost_lamb(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update({in.begin(), in.end() - 1}, out, attrs, 3);
+  return update_cost({in.begin(), in.end() - 1}, out, attrs, 3);
 }
 Cost cost_lars(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update({in.begin(), in.end() - 1}, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
+  return update_cost({in.begin(), in.end() - 1}, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
@@ -94,56 +86,93 @@ std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
 }
 
 using CostRule = decltype(OpDef::cost);
-OpDef update_op(std::string_view name, int min_inputs, std::vector<AttrSpec> attrs, CostRule cost) {
-  return {.name = name,
-          .min_inputs = min_inputs,
-          .max_inputs = kAnyNumber,
-          .attrs = std::move(attrs),
-          .infer = updated,
-          .cost = cost,
-          .elementwise = true,
-          .gated = true,
-          .op_class = OpClass::Optimizer};
-}
-// An update by the ratio of two norms, and the op that makes them.
-OpDef ratio_op(std::string_view name, int min_inputs, std::vector<AttrSpec> attrs, CostRule cost) {
-  OpDef op = update_op(name, min_inputs, std::move(attrs), cost);
-  op.infer = updated_by_ratio;
-  op.reads_norms = true;
+// An update whose number of moments depends on its attributes is defined with the fewest.
+OpDef sgd_op() {
+  OpDef op = update_op(
+      "sgd", 0,
+      with_update_attrs({{"momentum", AttrKind::Real}, {"nesterov", AttrKind::Integer}, kSeed, kOrigins}),
+      cost_sgd);
+  op.step.gain = gain_sgd;
   return op;
 }
-OpDef norms_op(std::string_view name, std::vector<AttrSpec> attrs) {
+OpDef average_op(std::string_view name, std::vector<AttrSpec> attrs, CostRule cost) {
+  OpDef op = update_op(name, 0, std::move(attrs), cost);
+  op.step.kind = StepKind::Average;
+  return op;
+}
+// An update by the ratio of two norms, and the op that makes them.
+OpDef ratio_op(std::string_view name, int moments, std::vector<AttrSpec> attrs, CostRule cost) {
+  OpDef op = update_op(name, moments, std::move(attrs), cost);
+  ++op.min_inputs;
+  op.infer = updated_by_ratio;
+  op.step.reads_norms = true;
+  return op;
+}
+OpDef norms_op(std::string_view name, int moments, std::vector<AttrSpec> attrs) {
   return {.name = name,
           .min_inputs = 4,
           .max_inputs = kAnyNumber,
           .attrs = std::move(attrs),
           .infer = infer_norms,
           .cost = cost_by_bytes,
-          .makes_norms = true,
+          .step = {.kind = StepKind::ParameterNorms, .moments = moments},
           .op_class = OpClass::Optimizer};
 }
 OpDef gradient_norm_op(std::string_view name, int min_inputs, int max_inputs, std::vector<AttrSpec> attrs,
-                       decltype(OpDef::infer) infer) {
+                       decltype(OpDef::infer) infer, StepTraits step) {
   return {.name = name,
           .min_inputs = min_inputs,
           .max_inputs = max_inputs,
           .attrs = std::move(attrs),
           .infer = infer,
           .cost = cost_by_bytes,
+          .step = step,
           .op_class = OpClass::GradientNorm};
 }
 
 }  // namespace
+
+// A split master is two results of a group, and its upper half is the copy.
+Cost update_cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs,
+                 size_t state) {
+  const size_t groups = in.size() - num_scalars(attrs), each = out.size() / groups;
+  if (each > 1 && out[1].dtype == DType::I16) state = each;
+  Cost cost{.bytes = total_bytes(in, out)};
+  for (size_t i = 0; i < out.size(); ++i)
+    if (i % each < state) cost.bytes += static_cast<double>(out[i].bytes());
+  for (size_t g = 0; g < groups; ++g) cost.flops += 12.0 * static_cast<double>(in[g].count());
+  return cost;
+}
+
+OpDef update_op(std::string_view name, int moments, std::vector<AttrSpec> attrs, CostRule cost) {
+  constexpr int kGradientAndWeight = 2, kScalars = 4;
+  return {.name = name,
+          .min_inputs = kGradientAndWeight + moments + kScalars,
+          .max_inputs = kAnyNumber,
+          .attrs = std::move(attrs),
+          .infer = updated,
+          .cost = cost,
+          .step = {.kind = StepKind::Update},
+          .gated = true,
+          .op_class = OpClass::Optimizer};
+}
+
+std::vector<AttrSpec> with_update_attrs(std::vector<AttrSpec> own) {
+  own.insert(own.end(),
+             {{"weight_decay", AttrKind::Real}, kGroupRates, kDecayRamp, {"ranges", AttrKind::Integers}});
+  return own;
+}
 
 // count, loss scale -> seed = scale / count
 const OpDef kCountToSeed = {"count_to_seed", 2, 2, {}, scalar, nullptr, cost_by_bytes};
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
-const OpDef kSumSquares =
-    gradient_norm_op("sum_squares", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar);
+const OpDef kSumSquares = gradient_norm_op("sum_squares", 1, kAnyNumber, {{"ranges", AttrKind::Integers}},
+                                           scalar, {.kind = StepKind::GradientNorm});
 // The same for the largest absolute element; infinite where one is NaN, so that no maximum loses it
-const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar);
+const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar,
+                                       {.kind = StepKind::GradientNorm, .reduction = Reduction::Max});
 // sum of squares (with largest = 1: largest absolute element), loss, loss scale, updates, skipped in a row,
 // skipped in all, good steps in a row -> norm and clip scale of gradients without the loss scale, ok, then in
 // place the next loss scale (another one only with a window) and the four counters. With a guard against
@@ -152,76 +181,38 @@ const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", Att
 const OpDef kClipScale = gradient_norm_op(
     "clip_scale", 7, 10,
     {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}, {"largest", AttrKind::Integer, true}},
-    infer_clip);
+    infer_clip, {.kind = StepKind::Replicated});
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
 // remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
-// Each range of elements has a row (program/flat_ranges.h): which pair (factor on lr, weight decay) of
-// "groups" applies to it, if any.
-constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
-// Present: weight decay is multiplied by one more scalar, the last one.
-constexpr AttrSpec kDecayRamp = {"decay_ramp", AttrKind::Integer, /*optional=*/true};
-// Moments that are rounded stochastically: the run's seed and, in programs, for each range of elements five
-// numbers that say which of its parameter they are (kernels::Origin: key, first, run, stride, base).
-constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
-                   kOrigins = {"origins", AttrKind::Integers, /*optional=*/true};
-const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
-                                          {"beta2", AttrKind::Real},
-                                          {"eps", AttrKind::Real},
-                                          {"weight_decay", AttrKind::Real},
-                                          kGroupRates,
-                                          kDecayRamp,
-                                          kSeed,
-                                          kOrigins,
-                                          {"ranges", AttrKind::Integers}};
-const OpDef kAdamW = update_op("adamw", 8, kAdamAttrs, cost_adamw);
-const OpDef kAdam = update_op("adam", 8, kAdamAttrs, cost_adamw);
-const OpDef kLion = update_op("lion", 7,
-                              {{"beta1", AttrKind::Real},
-                               {"beta2", AttrKind::Real},
-                               {"weight_decay", AttrKind::Real},
-                               kGroupRates,
-                               kDecayRamp,
-                               kSeed,
-                               kOrigins,
-                               {"ranges", AttrKind::Integers}},
-                              cost_lion);
-const OpDef kSgd = update_op("sgd", 6,
-                             {{"momentum", AttrKind::Real},
-                              {"nesterov", AttrKind::Integer},
-                              {"weight_decay", AttrKind::Real},
-                              kGroupRates,
-                              kDecayRamp,
-                              kSeed,
-                              kOrigins,
-                              {"ranges", AttrKind::Integers}},
-                             cost_sgd);
+const std::vector<AttrSpec> kAdamAttrs = with_update_attrs(
+    {{"beta1", AttrKind::Real}, {"beta2", AttrKind::Real}, {"eps", AttrKind::Real}, kSeed, kOrigins});
+const OpDef kAdamW = update_op("adamw", 2, kAdamAttrs, update_cost<3>);
+const OpDef kAdam = update_op("adam", 2, kAdamAttrs, update_cost<3>);
+const OpDef kLion = update_op(
+    "lion", 1, with_update_attrs({{"beta1", AttrKind::Real}, {"beta2", AttrKind::Real}, kSeed, kOrigins}),
+    update_cost<2>);
+const OpDef kSgd = sgd_op();
 // AdamW on codes (kernels/dynamic_map.h): moments are codes of m, codes of v, scales of m, scales of v
-const OpDef kAdamW8bit = update_op("adamw8bit", 10,
-                                   {{"beta1", AttrKind::Real},
-                                    {"beta2", AttrKind::Real},
-                                    {"eps", AttrKind::Real},
-                                    {"block", AttrKind::Integer},
-                                    {"weight_decay", AttrKind::Real},
-                                    kGroupRates,
-                                    kDecayRamp,
-                                    {"ranges", AttrKind::Integers}},
-                                   cost_adamw8bit);
+const OpDef kAdamW8bit = update_op("adamw8bit", 4,
+                                   with_update_attrs({{"beta1", AttrKind::Real},
+                                                      {"beta2", AttrKind::Real},
+                                                      {"eps", AttrKind::Real},
+                                                      {"block", AttrKind::Integer}}),
+                                   update_cost<5>);
 // Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
 // -> for each weight: average += (1 - decay) x (weight - average)
-const OpDef kEma = update_op("ema", 6, {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);
+const OpDef kEma = average_op("ema", {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);
 // LAMB and LARS scale an update by the ratio of two norms of the whole parameter. Every parameter has a pair
 // of "groups", and of the norms: the squared norms of the parameter and of LAMB's update, or of the gradient.
-const OpDef kLambNorms = norms_op("lamb_norms", kAdamAttrs);
-const OpDef kLamb = ratio_op("lamb", 9, kAdamAttrs, cost_lamb);
-const std::vector<AttrSpec> kLarsAttrs = {{"momentum", AttrKind::Real},
-                                          {"trust", AttrKind::Real},
-                                          {"weight_decay", AttrKind::Real},
-                                          kGroupRates,
-                                          kDecayRamp,
-                                          {"ranges", AttrKind::Integers}};
-const OpDef kLarsNorms = norms_op("lars_norms", kLarsAttrs);
-const OpDef kLars = ratio_op("lars", 7, kLarsAttrs, cost_lars);
+const std::vector<AttrSpec> kLambAttrs =
+    with_update_attrs({{"beta1", AttrKind::Real}, {"beta2", AttrKind::Real}, {"eps", AttrKind::Real}});
+const OpDef kLambNorms = norms_op("lamb_norms", 2, kLambAttrs);
+const OpDef kLamb = ratio_op("lamb", 2, kLambAttrs, cost_lamb);
+const std::vector<AttrSpec> kLarsAttrs =
+    with_update_attrs({{"momentum", AttrKind::Real}, {"trust", AttrKind::Real}});
+const OpDef kLarsNorms = norms_op("lars_norms", 0, kLarsAttrs);
+const OpDef kLars = ratio_op("lars", 0, kLarsAttrs, cost_lars);
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {.name = "update_bias",
@@ -231,6 +222,7 @@ const OpDef kUpdateBias = {.name = "update_bias",
                            .infer = infer_bias,
                            .cost = cost_by_bytes,
                            .in_place = {{0, 2}},
+                           .step = {.kind = StepKind::Replicated},
                            .gated = true};
 // Sums over the micro-batches of a step, reduced over all ranks; in a local graph, packed for one message
 const OpDef kStepSums = {"step_sums", 1, kAnyNumber, {}, same_types, nullptr, cost_by_bytes};

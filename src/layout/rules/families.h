@@ -20,11 +20,8 @@ void to_experts(RuleContext& context, const graph::Node& node);
 void to_tokens(RuleContext& context, const graph::Node& node);
 void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 
-// step.cc: ops of the optimizer step, on stored values.
-void elementwise(RuleContext& context, const graph::Node& node);
-void on_all_ranks(RuleContext& context, const graph::Node& node);
-void norm_terms(RuleContext& context, const graph::Node& node);
-void parameter_norms(RuleContext& context, const graph::Node& node);
+// step.cc: ops of the optimizer step, on stored values. The rule of a kind; null: none, the op has dims.
+Rule of_step(graph::StepKind kind);
 void step_sums(RuleContext& context, const graph::Node& node);
 
 // placement.cc: the op and attributes of a transition.

@@ -30,15 +30,13 @@ std::vector<ValueId> all_current(const RuleContext& c, const Node& node) {
   return inputs;
 }
 
-}  // namespace
-
 // All operands but scalars share the storage of the first, and so do the results.
 void elementwise(RuleContext& c, const Node& node) {
   const Placement at = c.placement(c.current(node.inputs[0]));
   std::vector<ValueId> inputs;
   for (const ValueId in : node.inputs) {
     const bool scalar = c.logical().type(in).dims.empty();
-    if (node.op->reads_norms && inputs.size() + 1 == node.inputs.size()) {
+    if (node.op->step.reads_norms && inputs.size() + 1 == node.inputs.size()) {
       inputs.push_back(c.use(in, replicated(1), node));
       continue;
     }
@@ -85,14 +83,14 @@ void norm_terms(RuleContext& c, const Node& node) {
   c.set_once(std::move(once));
   Placement partial = replicated(0);
   partial.partial = atoms;
-  if (node.op == &graph::kMaxAbs) partial.reduction = graph::Reduction::Max;
+  partial.reduction = node.op->step.reduction;
   c.settle(node.outputs[0], sum, partial);
 }
 
 // The same per parameter: the result is a vector of sums.
 void parameter_norms(RuleContext& c, const Node& node) {
   std::vector<int64_t> ranges = node.attrs.integers("ranges");
-  size_t first = node.inputs.size() - node.op->reads_norms;  // of what belongs to no parameter
+  size_t first = node.inputs.size() - node.op->step.reads_norms;  // of what belongs to no parameter
   while (c.logical().type(node.inputs[first - 1]).dims.empty()) --first;
   const size_t params = ranges.size() / 4, each = first / params;
   AtomList atoms = c.layout().pipeline;
@@ -116,6 +114,28 @@ void parameter_norms(RuleContext& c, const Node& node) {
   Placement partial = replicated(1);
   partial.partial = atoms;
   c.settle(node.outputs[0], sums, partial);
+}
+
+}  // namespace
+
+Rule of_step(graph::StepKind kind) {
+  switch (kind) {
+    case graph::StepKind::Update:
+    case graph::StepKind::Average:
+    case graph::StepKind::Matrices:
+      return elementwise;
+    case graph::StepKind::Replicated:
+      return on_all_ranks;
+    case graph::StepKind::GradientNorm:
+      return norm_terms;
+    case graph::StepKind::ParameterNorms:
+      return parameter_norms;
+    case graph::StepKind::FlatPieces:
+    case graph::StepKind::MatrixPieces:  // programs only
+    case graph::StepKind::None:
+      return nullptr;
+  }
+  base::fail_internal("unknown kind of step op");
 }
 
 // One all-reduce over all ranks carries all sums.

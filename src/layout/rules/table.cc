@@ -1,5 +1,5 @@
-// The explicit list of ops that are not sharded by their dims alone: nothing registers itself.
-#include "graph/adafactor_ops.h"
+// The explicit list of ops that are sharded neither by their dims nor by their step kind (graph::StepTraits):
+// nothing registers itself.
 #include "layout/rules/families.h"
 
 namespace quintet::layout {
@@ -17,18 +17,7 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kToExperts, rules::to_experts},
                                             {&graph::kToTokens, rules::to_tokens},
                                             {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
-                                            {&graph::kSumSquares, rules::norm_terms},
-                                            {&graph::kMaxAbs, rules::norm_terms},
-                                            {&graph::kLambNorms, rules::parameter_norms},
-                                            {&graph::kLarsNorms, rules::parameter_norms},
-                                            {&graph::kFactorSums, rules::parameter_norms},
-                                            {&graph::kFactorNorms, rules::parameter_norms},
-                                            {&graph::kUpdateFactors, rules::on_all_ranks},
-                                            {&graph::kFactorSizes, rules::on_all_ranks},
-                                            {&graph::kStepSums, rules::step_sums},
-                                            {&graph::kMuon, rules::elementwise},
-                                            {&graph::kClipScale, rules::on_all_ranks},
-                                            {&graph::kUpdateBias, rules::on_all_ranks}};
+                                            {&graph::kStepSums, rules::step_sums}};
   return table;
 }
 
