@@ -125,6 +125,37 @@ TEST(Norm, HybridShardingCountsOnce) {
   }
 }
 
+// Trust ratios are those of whole parameters: what tensor-parallel ranks hold in common (norms, biases, KV
+// heads shared by two ranks) counts once. Norms and biases have a ratio only where a group gives them weight
+// decay.
+TEST(Norm, TrustRatiosCountReplicatedWeightsOnce) {
+  for (const config::OptimizerKind kind : {config::OptimizerKind::Lamb, config::OptimizerKind::Lars})
+    for (const int64_t zero : {0, 2}) {
+      SCOPED_TRACE(zero);
+      Recipe r = small_recipe();
+      r.model.qk_norm = r.model.qkv_bias = true;
+      r.parallel.tp = 4;
+      r.parallel.dp_shard = zero > 0 ? 2 : 1;
+      r.parallel.zero = zero;
+      r.optimizer.kind = kind;
+      r.optimizer.groups = {{.match = "*", .kind = {}, .lr = {}, .weight_decay = 0.1}};
+      expect_equal(resolved(r, 2, 1));
+    }
+}
+
+// The same for the largest element, which is that of all ranks, and for Adafactor's averages.
+TEST(Norm, ReplicatedWeightsUnderOtherNorms) {
+  Recipe r = small_recipe();
+  r.model.qk_norm = r.model.qkv_bias = true;
+  r.parallel.tp = 4;
+  r.optimizer.clip = config::ClipKind::Inf;
+  expect_equal(resolved(r, 2, 1));
+  r.optimizer.clip = config::ClipKind::Norm;
+  r.optimizer.kind = config::OptimizerKind::Adafactor;
+  r.optimizer.adafactor.eps1 = 1e-6;  // far above rounding errors
+  expect_equal(resolved(r, 2, 1));
+}
+
 TEST(Norm, ClippingIsByTheGlobalNorm) {
   Recipe r = small_recipe();
   r.optimizer.kind = config::OptimizerKind::Sgd;
@@ -259,6 +290,24 @@ TEST(Init, WeightsAreBitEqualInEveryLayout) {
         EXPECT_EQ(initial[t].values, reference[t].values) << initial[t].name;
     }
   }
+}
+
+// Every parameter has a random stream of its own: with one stream for all, matrices of one shape would be
+// equal, and those of other shapes would begin alike.
+TEST(Init, ParametersDrawDifferentNumbers) {
+  const Recipe r = resolved(small_recipe(), 2, 1);
+  const auto initial = run(r, tools::training_data(r, true), {}, 1).initial;
+  std::vector<std::pair<double, std::string>> first;
+  for (const tools::Tensor& t : initial)
+    if (t.name.find("norm") == std::string::npos) {
+      ASSERT_GE(t.values.size(), 2u);
+      // The scale of the initial weights differs: the ratio of two numbers does not depend on it.
+      first.emplace_back(t.values[1] / t.values[0], t.name);
+    }
+  ASSERT_GT(first.size(), 5u);
+  for (size_t i = 0; i < first.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      EXPECT_NE(first[i].first, first[j].first) << first[i].second << " and " << first[j].second;
 }
 
 // Two optimizers in every block, and rates of their own within one of them: norms move by exactly lr in the

@@ -160,6 +160,42 @@ TEST(AdamW8bit, MatchesTheReference) {
   EXPECT_EQ(before, std::tuple(p, m, v, m_scale, v_scale)) << "a refused step changed something";
 }
 
+// A block's scale is its largest magnitude, also where the block is cut short, and codes times scale are the
+// moments to half the distance between codes.
+template <class P>
+void check_scales() {
+  constexpr int64_t kCount = 1000, kBlock = 64, kBlocks = (kCount + kBlock - 1) / kBlock;
+  ThreadPool pool(2);
+  const auto g0 = random_values<P>(kCount, 11);
+  const Buffer<P> g(g0);
+  Buffer<P> p(random_values<P>(kCount, 12));
+  std::vector<P> m_scale(kBlocks), v_scale(kBlocks);
+  std::vector<uint8_t> m(kCount), v(kCount);
+  const double lr = 0.01;
+  const int64_t step = 1;
+  const AdamWScalars k{.lr = &lr, .step = &step, .beta1 = 0.9, .beta2 = 0.95};
+  adamw8bit<P, P, P>(p.data(), {m.data(), v.data(), m_scale.data(), v_scale.data(), kBlock}, g.data(),
+                     nullptr, kCount, k, pool);
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    double largest = 0;
+    const int64_t end = std::min(kCount, (b + 1) * kBlock);
+    for (int64_t i = b * kBlock; i < end; ++i)
+      largest = std::max(largest, std::abs(g0[static_cast<size_t>(i)]));
+    const auto at = static_cast<size_t>(b);
+    EXPECT_NEAR(double{m_scale[at]}, 0.1 * largest, 1e-6 * largest) << b;
+    EXPECT_NEAR(double{v_scale[at]}, 0.05 * largest * largest, 1e-6 * largest * largest) << b;
+    for (auto i = static_cast<size_t>(b * kBlock); i < static_cast<size_t>(end); ++i) {
+      EXPECT_NEAR(double{kSignedMap.value[m[i]]} * m_scale[at], 0.1 * g0[i], 0.0075 * m_scale[at]) << i;
+      EXPECT_NEAR(double{kUnsignedMap.value[v[i]]} * v_scale[at], 0.05 * g0[i] * g0[i], 0.0038 * v_scale[at])
+          << i;
+    }
+  }
+}
+TEST(AdamW8bit, ScalesAreTheLargestMagnitudesOfTheirBlocks) {
+  check_scales<float>();
+  check_scales<double>();
+}
+
 // A split master is the f32 master bit by bit, on any number of threads.
 TEST(AdamW8bit, SplitMastersAndThreadsChangeNoBit) {
   constexpr int64_t kCount = 5000, kBlock = 256, kBlocks = (kCount + kBlock - 1) / kBlock;
@@ -188,6 +224,10 @@ TEST(AdamW8bit, SplitMastersAndThreadsChangeNoBit) {
     }
     EXPECT_EQ(m, m2);
     EXPECT_EQ(v, v2);
+    for (size_t b = 0; b < kBlocks; ++b) {
+      EXPECT_EQ(m_scale.data()[b], ms[b]) << b;
+      EXPECT_EQ(v_scale.data()[b], vs[b]) << b;
+    }
     for (size_t i = 0; i < kCount; ++i)
       EXPECT_EQ(base::join_float(weight[i], remainder[i]), p.data()[i]) << i;
     return bytes_of(p, m_scale, v_scale);

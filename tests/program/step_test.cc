@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
 #include "base/error.h"
 #include "program/flat_ranges.h"
@@ -77,6 +78,31 @@ TEST(Step, RangesAreMinimal) {
   ASSERT_GT(padded.size(), 1u);
   EXPECT_EQ(padded[0].count, 13);
   EXPECT_EQ(padded[1].first, 16);
+}
+
+// Stochastic rounding draws from a stream of each parameter's own: with one key for all of them, equal
+// gradients would be rounded alike everywhere. Every rank that holds a part of a parameter has its key.
+TEST(Step, EveryParameterHasItsOwnRandomKey) {
+  const Overrides overrides = {
+      "precision.compute=bf16", "precision.moments=bf16", "precision.moments_rounding=stochastic",
+      "parallel.dp_shard=2",    "parallel.zero=2",        "parallel.tp=2"};
+  World world = compile_world(overrides);
+  std::set<int64_t> all_keys;
+  for (Program& p : world.programs) {
+    const std::vector<Instr*> updates = all_of(p, graph::kAdamW);
+    ASSERT_EQ(updates.size(), 1u);
+    const std::vector<int64_t>& origins = updates[0]->attrs.integers("origins");
+    ASSERT_EQ(origins.size(), 5 * flat_ranges(*updates[0]).size());
+    std::set<int64_t> keys;
+    for (size_t i = 0; i < origins.size(); i += 5)
+      EXPECT_TRUE(keys.insert(origins[i]).second) << "range " << i / 5 << " shares its key";
+    EXPECT_GT(keys.size(), 10u);
+    for (const int64_t key : keys) all_keys.insert(key);
+  }
+  size_t parameters = 0;
+  const graph::Graph logical = compile_small(overrides).logical;
+  for (const graph::Param& param : logical.params()) parameters += param.trainable;
+  EXPECT_EQ(all_keys.size(), parameters) << "ranks draw from different streams for one parameter";
 }
 
 TEST(Step, FaultsOfRangesAreFound) {
