@@ -6,7 +6,7 @@
   tools/repeat.py --load             with twice as many busy processes as there are cores
 
 A first run measures each test; those slower than --most-ms (default 50) are left out. Tests of a program then run in
-one process, shuffled anew each time. Exit status 1 when a test failed in any run; its name and the seed are printed.
+one process, shuffled each time. Exit status 1 when a test failed in any run; its name and the seed are printed.
 """
 import argparse
 import json

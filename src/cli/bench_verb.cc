@@ -24,7 +24,7 @@ int reference(const ReferenceVerbOptions& o) {
                                     .id = o.row,
                                     .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
   if (!o.terms.empty()) {
-    options.most_instructions = 3e5;  // many term sets: sample long steps
+    options.max_instructions = 3e5;  // many term sets: sample long steps
     const auto sets = hardware::read_terms(base::read_file(o.terms), o.terms);
     print(published::to_json(published::compare_terms(runs, sets, options)));
     return kExitGood;

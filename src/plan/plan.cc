@@ -111,7 +111,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
           if (const std::string remark = assumptions.remark(i); !remark.empty()) remarks.insert(remark);
 
   std::vector<std::pair<double, Time>> times;
-  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
+  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.max_instructions);
   for (const Sample& sample : list) {
     if (list.size() > 1) ranks = compile_classes(sample.recipe, assumptions);
     compiler::expand(ranks, assumptions.threads);
@@ -135,7 +135,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
 
 void verify_programs(const config::Recipe& recipe, const Assumptions& assumptions) {
   compiler::Ranks ranks = compile_classes(recipe, assumptions);
-  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
+  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.max_instructions);
   if (list.size() > 1) ranks = compile_classes(list.front().recipe, assumptions);
   compiler::expand(ranks, assumptions.threads);
   compiler::verify(ranks, assumptions.threads);

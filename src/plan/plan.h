@@ -43,7 +43,7 @@ struct Assumptions {
   // false: one of many trials, whose programs are not verified (search, advice).
   bool verify = true;
   // Steps with more instructions than this are simulated with fewer micro-batches (sampled_steps.h).
-  double most_instructions = 3e6;
+  double max_instructions = 3e6;
 };
 
 struct RankMemory {

@@ -99,7 +99,7 @@ void check_exchanged_pieces(const Program& p, const Instr& instr, const Where& w
            base::to_string(c.dtype));
   const auto begin = [&](const Operand& o) { return p.buffer(o.buffer).offset + o.offset_bytes; };
   if (std::max(begin(in), begin(out)) < std::min(begin(in) + in.bytes(), begin(out) + out.bytes()))
-    fail(where, "{} lies in the result", name(in));
+    fail(where, "{} overlaps the result", name(in));
   for (const char* attr : {"back", "holders"})
     if (!instr.attrs.find(attr)) fail(where, "has no attribute {}", attr);
   check_whole(instr, "shares", 3, where);

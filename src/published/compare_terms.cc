@@ -22,7 +22,7 @@ std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardwar
   compiler::Ranks ranks = compile(run.recipe);
   std::vector<double> seconds(sets.size(), 0);
   const std::vector<plan::Sample> list =
-      plan::samples(run.recipe, plan::instructions(ranks), run.assumptions.most_instructions);
+      plan::samples(run.recipe, plan::instructions(ranks), run.assumptions.max_instructions);
   for (const plan::Sample& sample : list) {
     if (list.size() > 1) ranks = compile(sample.recipe);
     compiler::expand(ranks, 1);

@@ -111,7 +111,7 @@ PlanRequests ask(const std::vector<PublishedRun>& runs, const CompareOptions& op
     ComparedRun row{.published = run, .mapping = map_run(run)};
     if (row.mapping.run) {
       row.mapping.run->assumptions.workspace_bytes = options.workspace_bytes;
-      row.mapping.run->assumptions.most_instructions = options.most_instructions;
+      row.mapping.run->assumptions.max_instructions = options.max_instructions;
       row.accelerator = row.mapping.run->assumptions.cluster.accelerator.name;
       row.stack = row.mapping.run->assumptions.stack.name;
       row.tokens_per_s = row.mapping.run->tokens_per_s;

@@ -47,7 +47,7 @@ struct CompareOptions {
   int threads = 2;
   std::string collection, id;                                          // restrict to these; empty: all
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};  // see plan::Assumptions
-  double most_instructions = 3e6;                                      // see plan::Assumptions
+  double max_instructions = 3e6;                                       // see plan::Assumptions
   std::function<void(size_t done, size_t of)> tick;  // called after each row, serialized, from any thread
 };
 

@@ -58,11 +58,11 @@ void assume_software(plan::Assumptions& assumptions, const std::string& stack, c
 }
 
 double mean_visible_keys(const std::vector<int64_t>& lengths, const config::Recipe& recipe) {
-  constexpr int64_t kMost = 1024;
+  constexpr int64_t kMaxSequences = 1024;
   const int64_t seq_len = recipe.data.seq_len, window = recipe.model.sliding_window;
   int64_t all = 0;
   for (const int64_t length : lengths) all += std::min(length, seq_len);
-  const int64_t sequences = std::clamp<int64_t>(all / seq_len, 1, kMost);
+  const int64_t sequences = std::clamp<int64_t>(all / seq_len, 1, kMaxSequences);
   double keys = 0;
   for (const int32_t place : pack_documents(lengths, sequences, seq_len).positions)
     keys += static_cast<double>(window > 0 ? std::min<int64_t>(place + 1, window) : place + 1);

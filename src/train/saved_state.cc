@@ -264,7 +264,7 @@ std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, cons
   if (num_missing > 0)
     base::fail_user(
         "{} lacks {}{}, which this recipe needs: it was saved by another model or optimizer; --weights-only "
-        "loads the weights and starts the optimizer anew",
+        "loads the weights and starts the optimizer from zero",
         source, missing, num_missing > 3 ? fmt::format(" and {} more", num_missing - 3) : "");
   rank.weights_changed();
   std::vector<std::string> notes;

@@ -40,7 +40,7 @@ void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> 
 
 // What to load of a checkpoint.
 struct LoadOptions {
-  bool weights_only = false;  // averages then begin anew, as the weights
+  bool weights_only = false;  // averages then start from the weights
 };
 // Reads this rank's part of every tensor, whatever the layout it was saved in; elements of another floating
 // type are converted. UserError when a tensor is missing, has another shape, or cannot be converted. Returns

@@ -47,9 +47,9 @@ TEST(Nearest, TheSuggestedNumberSatisfiesAllRules) {
   ASSERT_EQ(problems.size(), 3u);
   for (const Problem& p : problems)
     EXPECT_EQ(p.nearest, "4") << to_string(p);  // 6 and 8 violate one rule each
-  std::vector<std::string> mended = model;
-  mended.push_back("parallel.tp=4");
-  EXPECT_TRUE(problems_with(mended).empty());
+  std::vector<std::string> fixed = model;
+  fixed.push_back("parallel.tp=4");
+  EXPECT_TRUE(problems_with(fixed).empty());
 }
 
 // ---- advice over random recipes

@@ -383,7 +383,7 @@ TEST(LossScale, FallsUntilGradientsAreFinite) {
     const tools::LayoutRun a = run(wild, dataset, {}, 14);
     expect_falling_scale(a, scale);
     for (const tools::StepState& step : a.steps) {
-      EXPECT_EQ(step.result.skipped_in_row, 0) << "a smaller scale mends it";
+      EXPECT_EQ(step.result.skipped_in_row, 0) << "a smaller loss scale avoids the overflow";
       EXPECT_EQ(std::isfinite(step.result.grad_norm), !step.result.skipped);
     }
   }

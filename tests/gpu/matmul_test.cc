@@ -105,7 +105,7 @@ TEST(GpuMatmul, TunedChoicesAreKeptInAFile) {
   EXPECT_EQ(first.tune(args, Matmul::kWorkspaceBytes, nullptr), time) << "a known problem is not timed again";
   first.save(path);
   Matmul second;
-  second.read_tuned("another card, cublasLt 1 | " + first.tuned().substr(first.tuned().find(" | ") + 3));
+  second.read_tuned("another GPU, cublasLt 1 | " + first.tuned().substr(first.tuned().find(" | ") + 3));
   second.read_tuned("nonsense\n\n | | | \n");
   EXPECT_EQ(second.tuned_count(), 0);
   second.load(path);

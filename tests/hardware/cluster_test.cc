@@ -20,7 +20,7 @@ std::string refusal(const std::string& phrase) {
   return "accepted";
 }
 
-TEST(ClusterPhrase, OfTheIssue) {
+TEST(ClusterPhrase, ReadsEveryForm) {
   const Cluster pro = parse_cluster("2x8 rtx-pro-6000, ib-hdr");
   EXPECT_EQ(pro.accelerator.name, "rtx-pro-6000");
   EXPECT_EQ(pro.nodes, 2);

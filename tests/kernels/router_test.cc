@@ -16,10 +16,10 @@ namespace {
 using StatTypes = testing::Types<double, float>;
 
 template <class T>
-class RouterProducts : public testing::Test {};
-TYPED_TEST_SUITE(RouterProducts, AllTypes);
+class RouterMatmul : public testing::Test {};
+TYPED_TEST_SUITE(RouterMatmul, AllTypes);
 
-TYPED_TEST(RouterProducts, MatchReference) {
+TYPED_TEST(RouterMatmul, MatchReference) {
   using T = TypeParam;
   using S = Stat<T>;
   for (const RouterShape s : {RouterShape{1, 4, 8}, RouterShape{70, 8, 48}, RouterShape{300, 6, 40},
@@ -74,7 +74,7 @@ TYPED_TEST(RouterProducts, MatchReference) {
 
 // A row's logits have the same bits wherever they are computed: an expert must not be chosen on one rank and
 // not on another.
-TYPED_TEST(RouterProducts, ARowDependsOnItselfAlone) {
+TYPED_TEST(RouterMatmul, ARowDependsOnItselfAlone) {
   using T = TypeParam;
   using S = Stat<T>;
   const RouterShape s{65, 24, 100};

@@ -77,7 +77,7 @@ class Buffer {
     if (raw_ == nullptr) return;
     for (size_t i = 0; i < kGuard; ++i) {
       EXPECT_EQ(raw_.get()[i], 0xA5) << "byte " << i << " before the buffer was written";
-      EXPECT_EQ(raw_.get()[kGuard + bytes_ + i], 0xA5) << "byte " << i << " behind the buffer was written";
+      EXPECT_EQ(raw_.get()[kGuard + bytes_ + i], 0xA5) << "byte " << i << " past the end was written";
     }
   }
   T* data() { return reinterpret_cast<T*>(raw_.get() + kGuard); }

@@ -169,7 +169,7 @@ TEST(Plan, LongStepsFollowFromShortOnes) {
     const config::Recipe recipe = recipe_of(layout.overrides);
     Assumptions a = assumptions_for(recipe);
     const Report whole = make_plan(recipe, a);
-    a.most_instructions = 1;
+    a.max_instructions = 1;
     const Report few = make_plan(recipe, a);
     EXPECT_EQ(few.memory.ranks[few.memory.most_loaded].arena_bytes,
               whole.memory.ranks[whole.memory.most_loaded].arena_bytes);

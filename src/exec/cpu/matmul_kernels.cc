@@ -16,8 +16,8 @@ void linear_dx(const Bound& b, bool) { run_gemm(b, linear_dx_args(b)); }
 
 void linear_dw(const Bound& b, bool accumulate) { run_gemm(b, linear_dw_args(b, accumulate)); }
 
-void run_all(const Bound& b, const std::vector<kernels::GemmArgs>& products) {
-  for (const kernels::GemmArgs& p : products) run_gemm(b, p);
+void run_all(const Bound& b, const std::vector<kernels::GemmArgs>& gemms) {
+  for (const kernels::GemmArgs& p : gemms) run_gemm(b, p);
 }
 void linears(const Bound& b, bool) { run_all(b, linears_gemms(b, Join::No)); }
 void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_gemms(b, Join::No)); }

@@ -75,20 +75,20 @@ void max_abs(const Bound& b, bool accumulate) {
 void clip_scale(const Bound& b, bool) {
   const ClipOperands s = clip_operands(b);
   const double norm = (s.largest ? *s.sum_squares : std::sqrt(*s.sum_squares)) / *s.loss_scale;
-  const bool finite = std::isfinite(*s.loss), sound = std::isfinite(norm) && finite;
+  const bool finite_loss = std::isfinite(*s.loss), all_finite = std::isfinite(norm) && finite_loss;
   const bool spike = s.loss_limit != nullptr && (*s.loss > *s.loss_limit * *s.count || norm > *s.norm_limit);
-  const bool ok = sound && !spike;
+  const bool ok = all_finite && !spike;
   *s.norm = norm;
   *s.clip_scale = (s.max_norm > 0 && norm > s.max_norm ? s.max_norm / norm : 1.0) / *s.loss_scale;
   *s.ok = ok;
   *s.update_count += ok;
-  // A step that a smaller loss scale may mend is skipped, but no sign of a run gone wrong.
-  const bool mended = !sound && s.window > 0 && finite && *s.loss_scale > 1;
-  *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !mended;
+  // An overflow that a smaller loss scale may avoid is no sign of divergence.
+  const bool overflow = !all_finite && s.window > 0 && finite_loss && *s.loss_scale > 1;
+  *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !overflow;
   *s.skipped_total += !ok;
   if (s.window == 0) return;
-  *s.good_steps = sound ? *s.good_steps + 1 : 0;
-  if (!sound) *s.loss_scale = std::max(*s.loss_scale / 2, 1.0);
+  *s.good_steps = all_finite ? *s.good_steps + 1 : 0;
+  if (!all_finite) *s.loss_scale = std::max(*s.loss_scale / 2, 1.0);
   if (*s.good_steps >= static_cast<double>(s.window)) {
     *s.loss_scale *= 2;
     *s.good_steps = 0;

@@ -77,66 +77,66 @@ std::vector<Part> parts_of(const std::vector<std::byte*>& matrices,
 std::vector<kernels::GemmArgs> linears_gemms(const Operands& b, Join join) {
   const Type &x = b.in_type(0), &y = b.out_type(0);
   const int64_t in = width(x);
-  std::vector<kernels::GemmArgs> products;
+  std::vector<kernels::GemmArgs> gemms;
   for (const Part& part : parts_of(b.in, b.instr->in, 1, in * base::size_of(x.dtype), join))
-    products.push_back({.trans_b = true,
-                        .m = x.size(0),
-                        .n = part.count,
-                        .k = in,
-                        .a = address(b.in, 0),
-                        .lda = in,
-                        .b = part.matrix,
-                        .ldb = in,
-                        .c = columns_at(address(b.out, 0), part.first, y.dtype),
-                        .ldc = width(y),
-                        .a_type = x.dtype,
-                        .b_type = x.dtype,
-                        .c_type = y.dtype});
-  return products;
+    gemms.push_back({.trans_b = true,
+                     .m = x.size(0),
+                     .n = part.count,
+                     .k = in,
+                     .a = address(b.in, 0),
+                     .lda = in,
+                     .b = part.matrix,
+                     .ldb = in,
+                     .c = columns_at(address(b.out, 0), part.first, y.dtype),
+                     .ldc = width(y),
+                     .a_type = x.dtype,
+                     .b_type = x.dtype,
+                     .c_type = y.dtype});
+  return gemms;
 }
 
 std::vector<kernels::GemmArgs> linears_dx_gemms(const Operands& b, Join join) {
   const Type &dy = b.in_type(0), &dx = b.out_type(0);
   const int64_t in = width(dx);
-  std::vector<kernels::GemmArgs> products;
+  std::vector<kernels::GemmArgs> gemms;
   for (const Part& part : parts_of(b.in, b.instr->in, 1, in * base::size_of(dy.dtype), join))
-    products.push_back({.m = dy.size(0),
-                        .n = in,
-                        .k = part.count,
-                        .a = columns_at(address(b.in, 0), part.first, dy.dtype),
-                        .lda = width(dy),
-                        .b = part.matrix,
-                        .ldb = in,
-                        .c = address(b.out, 0),
-                        .ldc = in,
-                        .a_type = dy.dtype,
-                        .b_type = dy.dtype,
-                        .c_type = dx.dtype,
-                        .accumulate = !products.empty()});
-  return products;
+    gemms.push_back({.m = dy.size(0),
+                     .n = in,
+                     .k = part.count,
+                     .a = columns_at(address(b.in, 0), part.first, dy.dtype),
+                     .lda = width(dy),
+                     .b = part.matrix,
+                     .ldb = in,
+                     .c = address(b.out, 0),
+                     .ldc = in,
+                     .a_type = dy.dtype,
+                     .b_type = dy.dtype,
+                     .c_type = dx.dtype,
+                     .accumulate = !gemms.empty()});
+  return gemms;
 }
 
 std::vector<kernels::GemmArgs> linears_dw_gemms(const Operands& b, bool accumulate, Join join) {
   const Type &dy = b.in_type(0), &x = b.in_type(1);
   const base::DType type = b.out_type(0).dtype;
   const int64_t in = width(x);
-  std::vector<kernels::GemmArgs> products;
+  std::vector<kernels::GemmArgs> gemms;
   for (const Part& part : parts_of(b.out, b.instr->out, 0, in * base::size_of(type), join))
-    products.push_back({.trans_a = true,
-                        .m = part.count,
-                        .n = in,
-                        .k = x.size(0),
-                        .a = columns_at(address(b.in, 0), part.first, dy.dtype),
-                        .lda = width(dy),
-                        .b = address(b.in, 1),
-                        .ldb = in,
-                        .c = part.matrix,
-                        .ldc = in,
-                        .a_type = dy.dtype,
-                        .b_type = dy.dtype,
-                        .c_type = type,
-                        .accumulate = accumulate});
-  return products;
+    gemms.push_back({.trans_a = true,
+                     .m = part.count,
+                     .n = in,
+                     .k = x.size(0),
+                     .a = columns_at(address(b.in, 0), part.first, dy.dtype),
+                     .lda = width(dy),
+                     .b = address(b.in, 1),
+                     .ldb = in,
+                     .c = part.matrix,
+                     .ldc = in,
+                     .a_type = dy.dtype,
+                     .b_type = dy.dtype,
+                     .c_type = type,
+                     .accumulate = accumulate});
+  return gemms;
 }
 
 kernels::GemmArgs linear_args(const Operands& b) {
@@ -177,21 +177,21 @@ int64_t linear_dw_bytes(const Instr& i, int threads) {
   const LinearShape s = linear_dw_shape(i);
   return gemm_bytes(i, s.out, s.in, s.rows, threads);
 }
-int64_t most_bytes(const std::vector<kernels::GemmArgs>& products, int threads) {
+int64_t largest_scratch(const std::vector<kernels::GemmArgs>& gemms, int threads) {
   int64_t most = 0;
-  for (const kernels::GemmArgs& p : products)
+  for (const kernels::GemmArgs& p : gemms)
     most = std::max(most, kernels::gemm_workspace_bytes(p.m, p.n, p.k, p.a_type, p.c_type, threads));
   return most;
 }
 Operands without_addresses(const Instr& i) { return {.instr = &i, .in = {}, .out = {}}; }
 int64_t linears_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_gemms(without_addresses(i), Join::No), threads);
+  return largest_scratch(linears_gemms(without_addresses(i), Join::No), threads);
 }
 int64_t linears_dx_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_dx_gemms(without_addresses(i), Join::No), threads);
+  return largest_scratch(linears_dx_gemms(without_addresses(i), Join::No), threads);
 }
 int64_t linears_dw_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_dw_gemms(without_addresses(i), false, Join::No), threads);
+  return largest_scratch(linears_dw_gemms(without_addresses(i), false, Join::No), threads);
 }
 
 int64_t cuda_bytes(const Instr&) { return kernels::cuda::Matmul::kWorkspaceBytes; }

@@ -11,14 +11,14 @@ namespace {
 using exec::cuda::agree_on_algorithms;
 
 std::string line(const std::string& problem, const std::string& algorithm) {
-  return "card, library 1 | " + problem + " | 2.5 | " + algorithm + "\n";
+  return "GPU, library 1 | " + problem + " | 2.5 | " + algorithm + "\n";
 }
 
 TEST(Choices, TheFirstTakesPrecedence) {
   const std::string texts[] = {line("a", "1") + "nonsense\n" + line("b", "2"),
-                               line("b", "3") + line("c", "4"), "another card, library 1 | a | 1 | 5\n | \n"};
+                               line("b", "3") + line("c", "4"), "another GPU, library 1 | a | 1 | 5\n | \n"};
   EXPECT_EQ(exec::cuda::merge_algorithms(texts),
-            line("a", "1") + line("b", "2") + line("c", "4") + "another card, library 1 | a | 1 | 5\n");
+            line("a", "1") + line("b", "2") + line("c", "4") + "another GPU, library 1 | a | 1 | 5\n");
 }
 
 // Ranks that tuned the same problem independently end with one choice, which is also stored in the file.

@@ -53,23 +53,23 @@ void adamw8bit_of(const Master& master, const Codes<typename Master::Arithmetic>
     for (int64_t b = first; b < last; ++b) {
       const int64_t begin = b * c.block, count = std::min(c.block, n - begin);
       const P m_scale = c.m_scale[b], v_scale = c.v_scale[b];
-      P most_m = 0, most_v = 0;
+      P max_m = 0, max_v = 0;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t at = begin + i;
         const P g = static_cast<P>(static_cast<Stat<Gradient>>(grad[at])) * clip;
         mean[i] = c1 * g + b1 * (P(kSignedMap.value[c.m[at]]) * m_scale);
         square[i] = c2 * g * g + b2 * (P(kUnsignedMap.value[c.v[at]]) * v_scale);
-        most_m = std::max(most_m, std::abs(mean[i]));
-        most_v = std::max(most_v, square[i]);
+        max_m = std::max(max_m, std::abs(mean[i]));
+        max_v = std::max(max_v, square[i]);
         master.write(at, master.read(at) * keep - rate * mean[i] / (std::sqrt(square[i]) * root + eps));
       }
-      const P per_m = most_m > 0 ? P(1) / most_m : P(0), per_v = most_v > 0 ? P(1) / most_v : P(0);
+      const P per_m = max_m > 0 ? P(1) / max_m : P(0), per_v = max_v > 0 ? P(1) / max_v : P(0);
       for (int64_t i = 0; i < count; ++i) {
         c.m[begin + i] = nearest_code(kSignedMap, std::clamp(mean[i] * per_m, P(-1), P(1)));
         c.v[begin + i] = nearest_code(kUnsignedMap, std::min(square[i] * per_v, P(1)));
       }
-      c.m_scale[b] = most_m;
-      c.v_scale[b] = most_v;
+      c.m_scale[b] = max_m;
+      c.v_scale[b] = max_v;
     }
   });
 }
