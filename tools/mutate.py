@@ -228,7 +228,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", help=".cc files below src")
     parser.add_argument("--tests", required=True, help="folders of tests/, with an optional filter: layout,program:Verify*")
-    parser.add_argument("--sample", type=int, default=0, help="so many random mutants (default: all)")
+    parser.add_argument("--sample", type=int, default=0, help="number of random mutants (default: all)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="of the build")
     parser.add_argument("--allow", type=int, default=None, help="fail when more mutants survive")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Muon's part of a step beside its FLOP floor; prints JSON.
+"""Measures Muon's part of a step compared with its FLOP floor; prints JSON.
 
     muon.py QUINTET RECIPE [--steps N] [--warm SECONDS] [--set KEY=VALUE ...]
 

@@ -34,9 +34,7 @@ Verb add_checkpoint(CLI::App& app) {
       ->type_name("N")
       ->required()
       ->check(integer_in(1));
-  prune
-      ->add_option("--keep-every", o->keep_every,
-                   "the first checkpoint of every interval of so many steps stays too")
+  prune->add_option("--keep-every", o->keep_every, "also keep the first checkpoint of every STEPS steps")
       ->type_name("STEPS")
       ->check(integer_in(1));
   prune->add_flag("--dry-run", o->dry_run, "only list what would be removed");

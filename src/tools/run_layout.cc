@@ -105,7 +105,7 @@ void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const conf
   }
 }
 
-// Codes become the numbers that they stand for; their scales are not compared for themselves.
+// Codes become the numbers that they stand for; their scales are not compared separately.
 void decode(std::vector<Moments>& list) {
   const std::string suffix = ".scale";
   for (const Moments& scales : list) {
