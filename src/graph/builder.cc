@@ -54,9 +54,12 @@ ValueId Builder::weight(std::string name, std::vector<DimSize> dims, double stdd
                           {.init = Init::Normal, .stddev = stddev, .decay = true, .block = block_});
 }
 
-ValueId Builder::norm_weight(std::string name, DimSize dim) {
-  return graph_.add_param(std::move(name), {options_.compute, {dim}},
-                          {.init = Init::Ones, .decay = false, .block = block_});
+ValueId Builder::norm_weight(std::string name, DimSize dim) { return norm_weight(std::move(name), {dim}, 0); }
+
+ValueId Builder::norm_weight(std::string name, std::vector<DimSize> dims, double offset) {
+  return graph_.add_param(
+      std::move(name), {options_.compute, std::move(dims)},
+      {.init = offset == 0 ? Init::Ones : Init::Zeros, .decay = false, .block = block_});
 }
 
 ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {
@@ -67,7 +70,12 @@ ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {
 ValueId Builder::embedding(ValueId table, ValueId ids) { return emit(kEmbedding, {table, ids}); }
 ValueId Builder::linear(ValueId x, ValueId w) { return emit(kLinear, {x, w}); }
 ValueId Builder::bias_add(ValueId x, ValueId b) { return emit(kBiasAdd, {x, b}); }
-ValueId Builder::rms_norm(ValueId x, ValueId w, double eps) { return emit(kRmsNorm, {x, w}, {{"eps", eps}}); }
+ValueId Builder::rms_norm(ValueId x, ValueId w, double eps, double offset) {
+  Attrs attrs{{"eps", eps}};
+  if (graph_.type(w).num_dims() > 1) attrs.set("whole", int64_t{graph_.type(w).num_dims()});
+  if (offset != 0) attrs.set("offset", offset);
+  return emit(kRmsNorm, {x, w}, std::move(attrs));
+}
 ValueId Builder::layer_norm(ValueId x, ValueId w, ValueId b, double eps) {
   return emit(kLayerNorm, {x, w, b}, {{"eps", eps}});
 }
@@ -79,20 +87,32 @@ ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) 
   std::vector<ValueId> in = {q, k, v, documents_, documents_};  // of the queries, of the keys
   const double p = options_.mode == Mode::Train ? o.dropout : 0.0;
   if (p > 0) in.insert(in.end(), {samples(), positions_, positions_, dropout_key()});
-  return emit(kAttention, std::move(in),
-              {{"seq_len", options_.seq_len},
-               {"window", o.window},
-               {"scale", o.scale},
-               {"dropout", p},
-               {"salt", salt_++},
-               {"cp", int64_t{1}},
-               {"ulysses", int64_t{1}},
-               {"packed", int64_t{options_.packed}},
-               {"deterministic", int64_t{options_.deterministic}}});
+  Attrs attrs{{"seq_len", options_.seq_len},
+              {"window", o.window},
+              {"scale", o.scale},
+              {"dropout", p},
+              {"salt", salt_++},
+              {"cp", int64_t{1}},
+              {"ulysses", int64_t{1}},
+              {"packed", int64_t{options_.packed}},
+              {"deterministic", int64_t{options_.deterministic}}};
+  if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
+  return emit(kAttention, std::move(in), std::move(attrs));
 }
 
-ValueId Builder::swiglu(ValueId gate, ValueId up) { return emit(kSwiGlu, {gate, up}); }
-ValueId Builder::gelu(ValueId x) { return emit(kGelu, {x}); }
+ValueId Builder::swiglu(ValueId gate, ValueId up, Gate act) {
+  Attrs attrs;
+  if (act == Gate::Gelu) attrs.set("act", std::string("gelu"));
+  return emit(kSwiGlu, {gate, up}, std::move(attrs));
+}
+ValueId Builder::gelu(ValueId x, GeluForm form) {
+  Attrs attrs;
+  if (form == GeluForm::Erf) attrs.set("form", std::string("erf"));
+  return emit(kGelu, {x}, std::move(attrs));
+}
+ValueId Builder::scale(ValueId x, double factor) {
+  return factor == 1 ? x : emit(kScale, {x}, {{"factor", factor}});
+}
 ValueId Builder::add(ValueId a, ValueId b) { return emit(kAdd, {a, b}); }
 
 ValueId Builder::dropout(ValueId x, double p) {
@@ -100,11 +120,13 @@ ValueId Builder::dropout(ValueId x, double p) {
   return emit(kDropout, {x, samples(), positions_, dropout_key()}, {{"p", p}, {"salt", salt_++}});
 }
 
-void Builder::head(ValueId x, ValueId w) {
+void Builder::head(ValueId x, ValueId w, double soft_cap) {
   if (done_) base::fail_user("the model already has a head");
   done_ = true;
+  soft_cap_ = soft_cap;
   if (options_.mode == Mode::Infer) {
     graph_.logits = emit(kLinear, {x, w});
+    if (soft_cap > 0) graph_.logits = emit(kSoftCap, {graph_.logits}, {{"cap", soft_cap}});
     return;
   }
   head_x_ = x;
@@ -183,7 +205,9 @@ void Builder::emit_loss() {
     return node.outputs;
   };
   graph_.row_chunk = options_.loss_chunk;
-  const ValueId logits = emit_row(kLinear, {head_x_, head_w_})[0];
+  const Attrs cap = soft_cap_ > 0 ? Attrs{{"cap", soft_cap_}} : Attrs();
+  ValueId logits = emit_row(kLinear, {head_x_, head_w_})[0];
+  if (soft_cap_ > 0) logits = emit_row(kSoftCap, {logits}, cap)[0];
   const ValueId max = emit_row(kRowMax, {logits})[0];
   const ValueId sums = emit_row(kRowSumExp, {logits, max, labels_})[0];
   const auto loss = emit_row(kLossGrad, {logits, max, sums, labels_, seed});
@@ -199,9 +223,11 @@ void Builder::emit_loss() {
   for (const Node& n : graph_.nodes())  // a tied table feeds the embedding too, so x depends on it
     dx |= dw && n.op == &kEmbedding && n.inputs[0] == head_w_;
   std::vector<std::pair<ValueId, ValueId>> seeds;
-  if (dx) seeds.emplace_back(head_x_, emit_row(kLinearDx, {loss[1], head_w_})[0]);
+  ValueId dlogits = loss[1];
+  if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, logits}, cap)[0];
+  if (dx) seeds.emplace_back(head_x_, emit_row(kLinearDx, {dlogits, head_w_})[0]);
   if (dw)
-    seeds.emplace_back(head_w_, emit_row(kLinearDw, {loss[1], head_x_},
+    seeds.emplace_back(head_w_, emit_row(kLinearDw, {dlogits, head_x_},
                                          {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
   if (!losses_.empty()) {
     const ValueId one = graph_.add_input({.kind = InputKind::LossScale}, {DType::F64, {}});

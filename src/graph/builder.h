@@ -64,23 +64,31 @@ class Builder {
   // Parameters of the compute dtype. Norm weights and biases take no weight decay.
   ValueId weight(std::string name, std::vector<DimSize> dims, double stddev);
   ValueId norm_weight(std::string name, DimSize dim);
+  // Of several dims; initially 0 where the norm adds an offset of 1, else 1.
+  ValueId norm_weight(std::string name, std::vector<DimSize> dims, double offset);
   ValueId bias(std::string name, std::vector<DimSize> dims);
 
   ValueId embedding(ValueId table, ValueId ids);
   ValueId linear(ValueId x, ValueId w);
   ValueId linear(ValueId x, ValueId w, ValueId b) { return bias_add(linear(x, w), b); }
   ValueId bias_add(ValueId x, ValueId b);
-  ValueId rms_norm(ValueId x, ValueId w, double eps);
+  // Over the dims of w, the last ones of x. The factor of an element is offset + w.
+  ValueId rms_norm(ValueId x, ValueId w, double eps, double offset = 0);
   ValueId layer_norm(ValueId x, ValueId w, ValueId b, double eps);
+  // Rotates the first 2 * inv_freq.size() elements of each head.
   ValueId rope(ValueId x, const std::vector<double>& inv_freq, double scale = 1.0);
   struct AttentionOptions {
     int64_t window = 0;  // 0: unlimited
     double scale = 1.0;
     double dropout = 0.0;
+    double soft_cap = 0.0;  // scores become cap * tanh(score / cap); 0: none
   };
   ValueId attention(ValueId q, ValueId k, ValueId v, AttentionOptions options);
-  ValueId swiglu(ValueId gate, ValueId up);
-  ValueId gelu(ValueId x);
+  enum class Gate : uint8_t { Silu, Gelu };
+  ValueId swiglu(ValueId gate, ValueId up, Gate act = Gate::Silu);  // act(gate) * up
+  enum class GeluForm : uint8_t { Tanh, Erf };
+  ValueId gelu(ValueId x, GeluForm form = GeluForm::Tanh);
+  ValueId scale(ValueId x, double factor);  // factor 1: x itself
   ValueId add(ValueId a, ValueId b);
   ValueId dropout(ValueId x, double p);  // p = 0, or outside training: x itself
 
@@ -124,8 +132,9 @@ class Builder {
   void balance_loss(const Selection& selection, double coefficient, Scope scope);
   void z_loss(ValueId logits, double coefficient);
 
-  // Ends the model: x[tokens, embed] against w[vocab, embed]. In mode Infer the graph's result is the logits.
-  void head(ValueId x, ValueId w);
+  // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode Infer
+  // the graph's result is the logits.
+  void head(ValueId x, ValueId w, double soft_cap = 0);
 
   // Freezes parameters whose name matches one of the patterns ('*' and '?'), whatever the recipe's groups
   // say; a pattern that matches none is an error.
@@ -151,6 +160,7 @@ class Builder {
   std::vector<ValueId> losses_;  // auxiliary
   int block_ = 0;
   int64_t salt_ = 0;
+  double soft_cap_ = 0;  // of the logits
   bool done_ = false;
 };
 

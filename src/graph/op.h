@@ -143,6 +143,9 @@ double row_width(const Type& type);
 Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 
+// The number of last dims that a norm covers together.
+int norm_dims(const Attrs& attrs);
+
 // Cost by operand bytes alone: for ops whose arithmetic is negligible.
 Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out);
@@ -169,8 +172,8 @@ extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;        
 extern const OpDef kExchangeCounts, kToExperts, kToTokens, kRegroup, kSumCopies;  // ops/dispatch.cc
 extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
 extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
-extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kAdd, kDropout,
-    kCast;                                                         // ops/pointwise.cc
+extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kScale, kSoftCap, kSoftCapDx, kAdd,
+    kDropout, kCast;                                                         // ops/pointwise.cc
 extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc

@@ -32,6 +32,7 @@ struct AttentionGeometry {
   int64_t dv_stride = 0;
   int64_t window = 0;
   double scale = 1.0;                      // scores are scale * q.k
+  double soft_cap = 0.0;                   // above 0: cap * tanh(scale * q.k / cap) instead
   const int32_t* documents = nullptr;      // [rows of q]; null, both: each sequence is one document
   const int32_t* key_documents = nullptr;  // [whole sequences]
 

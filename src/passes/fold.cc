@@ -136,7 +136,7 @@ class Fold {
       rewrites =
           node(*again).outputs[1 + i - stats] == merged.inputs[i] && r_.readers(merged.inputs[i]).size() == 2;
     merged.op = &backward;
-    merged.attrs = node(dw).attrs;
+    for (const auto& [name, value] : node(dw).attrs.items()) merged.attrs.set(name, value);
     merged.attrs.set("again", int64_t{rewrites});
     merged.outputs.insert(merged.outputs.end(), node(dw).outputs.begin(), node(dw).outputs.end());
     r_.remove(dw);

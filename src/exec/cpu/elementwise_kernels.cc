@@ -18,7 +18,7 @@ namespace k = kernels::cpu;
 
 void rope(const Bound& b, bool) {
   decode::rope(b, b.instr->attrs.reals("inv_freq").data(),
-               [&]<class T>(T, auto... a) { k::rope<T>(a..., *b.pool); });
+               [&]<class T>(T, auto... a) { k::rope<T>(a..., *b.pool, decode::rotated_elements(b)); });
   const decode::RowBytes rest = decode::unrotated(b);
   for (int64_t at = rest.first; rest.bytes > 0 && at < rest.rows * rest.stride; at += rest.stride)
     std::memcpy(b.out[0] + at, b.in[0] + at, static_cast<size_t>(rest.bytes));
@@ -32,23 +32,35 @@ const std::vector<Kernel>& elementwise_kernels() {
       {&graph::kRopeFirst, rope},
       {&graph::kSwiGlu,
        [](const Bound& b, bool) {
-         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., *b.pool); });
+         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., *b.pool, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluDx,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool); });
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluBackward,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool); });
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
        }},
       {&graph::kGelu,
        [](const Bound& b, bool) {
-         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., *b.pool); });
+         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., *b.pool, decode::gelu_form(b)); });
        }},
       {&graph::kGeluDx,
        [](const Bound& b, bool) {
-         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., *b.pool); });
+         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., *b.pool, decode::gelu_form(b)); });
+       }},
+      {&graph::kScale,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "factor", [&]<class T>(T, auto... a) { k::scale<T>(a..., *b.pool); });
+       }},
+      {&graph::kSoftCap,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap<T>(a..., *b.pool); });
+       }},
+      {&graph::kSoftCapDx,
+       [](const Bound& b, bool) {
+         decode::map_two_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap_backward<T>(a..., *b.pool); });
        }},
       {&graph::kAdd,
        [](const Bound& b, bool) {

@@ -14,13 +14,13 @@ void add_rms_norm(const Bound& b, bool) {
   decode::add_rms_norm(b, [&]<class T>(T, auto* x, auto* residual, auto* w, auto* sum, auto* y, auto* rstd,
                                        int64_t rows, int64_t n, double eps) {
     k::add<T>(x, residual, sum, rows * n, *b.pool);
-    k::rmsnorm<T>(sum, w, y, rstd, rows, n, eps, *b.pool);
+    k::rmsnorm<T>(sum, w, y, rstd, rows, n, eps, *b.pool, decode::norm_offset(b));
   });
 }
 void rms_norm_dx(const Bound& b, bool) {
   decode::rms_norm_dx(b, [&]<class T>(T, auto* dy, auto* x, auto* w, auto* rstd, auto* addend, auto* dx,
                                       int64_t rows, int64_t n) {
-    k::rmsnorm_dx<T>(dy, x, w, rstd, addend, dx, nullptr, rows, n, *b.pool);
+    k::rmsnorm_dx<T>(dy, x, w, rstd, addend, dx, nullptr, rows, n, *b.pool, decode::norm_offset(b));
   });
 }
 void rms_norm_backward(const Bound& b, bool accumulate) {  // the weight's first: dx may be stored over dy
@@ -29,7 +29,7 @@ void rms_norm_backward(const Bound& b, bool accumulate) {  // the weight's first
       [&]<class T>(T, auto* dy, auto* x, auto* w, auto* rstd, auto* addend, auto* dx, auto* y, auto* dw,
                    bool add, int64_t rows, int64_t n, std::byte* workspace) {
         k::rmsnorm_dw<T>(dy, x, rstd, dw, add, rows, n, workspace, *b.pool);
-        k::rmsnorm_dx<T>(dy, x, w, rstd, addend, dx, y, rows, n, *b.pool);
+        k::rmsnorm_dx<T>(dy, x, w, rstd, addend, dx, y, rows, n, *b.pool, decode::norm_offset(b));
       });
 }
 void add_layer_norm(const Bound& b, bool) {
@@ -61,7 +61,7 @@ const std::vector<Kernel>& norm_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRmsNorm,
        [](const Bound& b, bool) {
-         decode::rms_norm(b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., *b.pool); });
+         decode::rms_norm(b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., *b.pool, decode::norm_offset(b)); });
        }},
       {&graph::kAddRmsNorm, add_rms_norm},
       {&graph::kRmsNormDx, rms_norm_dx},

@@ -18,14 +18,12 @@ namespace k = kernels::cuda;
 
 void rope(const Bound& b, bool) {
   decode::rope(b, reinterpret_cast<const double*>(b.constants),
-               [&]<class T>(T, auto... a) { k::rope<T>(a..., b.stream); });
+               [&]<class T>(T, auto... a) { k::rope<T>(a..., b.stream, decode::rotated_elements(b)); });
   if (const decode::RowBytes rest = decode::unrotated(b); rest.bytes > 0)
     k::copy_rows(b.in[0] + rest.first, b.out[0] + rest.first, rest.rows, rest.bytes, rest.stride, b.stream);
 }
 void prepare_rope(Bound& b) {
   const std::vector<double>& frequencies = b.instr->attrs.reals("inv_freq");
-  QUINTET_CHECK(static_cast<int64_t>(frequencies.size()) * 2 == b.in_type(0).size(2),
-                "{} frequencies for heads of {}", frequencies.size(), b.in_type(0).size(2));
   b.constants = b.libraries->upload(std::as_bytes(std::span(frequencies)));
 }
 
@@ -37,23 +35,35 @@ const std::vector<Kernel>& elementwise_kernels() {
       {&graph::kRopeFirst, rope, prepare_rope},
       {&graph::kSwiGlu,
        [](const Bound& b, bool) {
-         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., b.stream); });
+         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., b.stream, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluDx,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream); });
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluBackward,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream); });
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
        }},
       {&graph::kGelu,
        [](const Bound& b, bool) {
-         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., b.stream); });
+         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., b.stream, decode::gelu_form(b)); });
        }},
       {&graph::kGeluDx,
        [](const Bound& b, bool) {
-         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream); });
+         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream, decode::gelu_form(b)); });
+       }},
+      {&graph::kScale,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "factor", [&]<class T>(T, auto... a) { k::scale<T>(a..., b.stream); });
+       }},
+      {&graph::kSoftCap,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap<T>(a..., b.stream); });
+       }},
+      {&graph::kSoftCapDx,
+       [](const Bound& b, bool) {
+         decode::map_two_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap_backward<T>(a..., b.stream); });
        }},
       {&graph::kAdd,
        [](const Bound& b, bool) {

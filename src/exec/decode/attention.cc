@@ -72,6 +72,7 @@ kernels::AttentionGeometry attention_geometry(const Instr& i) {
   s.window = i.attrs.integer("window");
   s.scale = i.attrs.real("scale");
   s.dropout_p = i.attrs.real("dropout");
+  if (i.attrs.find("soft_cap") != nullptr) s.soft_cap = i.attrs.real("soft_cap");
   return s;
 }
 

@@ -3,12 +3,17 @@
 #pragma once
 
 #include "exec/decode/sizes.h"
+#include "kernels/gate.h"
 
 namespace quintet::exec::decode {
 
 // Number of heads of x that rope (all) or rope_first rotates.
 inline int64_t rotated_heads(const program::Instr& instr) {
   return instr.attrs.find("heads") != nullptr ? instr.attrs.integer("heads") : instr.in[0].type.size(1);
+}
+// Elements of each head that are rotated.
+inline int64_t rotated_elements(const Operands& b) {
+  return 2 * static_cast<int64_t>(b.instr->attrs.reals("inv_freq").size());
 }
 // `frequencies` are those of the attribute inv_freq, in the backend's memory.
 template <class K>
@@ -28,6 +33,13 @@ inline RowBytes unrotated(const Operands& b) {
   const graph::Type& x = b.in_type(0);
   const int64_t stride = row_bytes(x), first = rotated_heads(*b.instr) * x.size(2) * base::size_of(x.dtype);
   return {x.size(0), first, b.in[0] == b.out[0] ? 0 : stride - first, stride};
+}
+
+inline kernels::Gate gate_of(const Operands& b) {
+  return b.instr->attrs.find("act") != nullptr ? kernels::Gate::GeluTanh : kernels::Gate::Silu;
+}
+inline kernels::GeluForm gelu_form(const Operands& b) {
+  return b.instr->attrs.find("form") != nullptr ? kernels::GeluForm::Erf : kernels::GeluForm::Tanh;
 }
 
 // Gate and up, or their gradients: separate operands, or halves of the rows of one.
@@ -74,6 +86,21 @@ void map_two(const Operands& b, K&& kernel) {  // x, z -> y
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype,
             [&]<class T>(T t) { kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count()); });
+}
+// The same with a number among the attributes.
+template <class K>
+void map_by(const Operands& b, std::string_view number, K&& kernel) {  // x -> y
+  const graph::Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.instr->attrs.real(number), b.output<T>(0), x.count());
+  });
+}
+template <class K>
+void map_two_by(const Operands& b, std::string_view number, K&& kernel) {  // x, z -> y
+  const graph::Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.input<T>(1), b.instr->attrs.real(number), b.output<T>(0), x.count());
+  });
 }
 template <class K>
 void cast(const Operands& b, K&& kernel) {

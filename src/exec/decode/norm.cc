@@ -12,7 +12,7 @@ using program::Instr;
 int64_t rms_norm_sums(const Instr& i) {
   const graph::Type& x = i.in[0].type;
   return with_type(x.dtype, [&]<class T>(T) {
-    return kernels::cpu::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x));
+    return kernels::cpu::rmsnorm_dw_workspace_bytes<T>(norm_rows(i), norm_size(i));
   });
 }
 int64_t rms_norm_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0}) + rms_norm_sums(i); }
@@ -33,7 +33,7 @@ int64_t layer_norm_backward_bytes(const Instr& i, int) {
 int64_t cuda_rms_norm_bytes(const Instr& i) {
   const graph::Type& x = i.in[0].type;
   return with_type(x.dtype, [&]<class T>(T) {
-    return kernels::cuda::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x));
+    return kernels::cuda::rmsnorm_dw_workspace_bytes<T>(norm_rows(i), norm_size(i));
   });
 }
 int64_t cuda_layer_norm_bytes(const Instr& i) {

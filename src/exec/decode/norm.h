@@ -3,13 +3,35 @@
 
 #include "exec/decode/sizes.h"
 
+namespace quintet::exec {
+
+// Rows and elements per row of a norm: it covers the last `whole` dims of x together (1 unless it says so).
+inline int64_t norm_size(const program::Instr& i) {
+  const graph::Type& x = i.in[0].type;
+  int64_t size = 1;
+  for (int d = x.num_dims() - graph::norm_dims(i.attrs); d < x.num_dims(); ++d) size *= x.size(d);
+  return size;
+}
+inline int64_t norm_rows(const program::Instr& i) {
+  const int64_t size = norm_size(i);
+  return size == 0 ? 0 : i.in[0].type.count() / size;
+}
+
+}  // namespace quintet::exec
+
 namespace quintet::exec::decode {
+
+// What is added to the weights of an RMSNorm.
+inline double norm_offset(const Operands& b) {
+  const graph::AttrValue* const offset = b.instr->attrs.find("offset");
+  return offset != nullptr ? std::get<double>(*offset) : 0.0;
+}
 
 template <class K>
 void rms_norm(const Operands& b, K&& kernel) {  // x, w -> y, rstd
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
-    kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<Stat<T>>(1), num_rows(x), last_size(x),
+    kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<Stat<T>>(1), norm_rows(*b.instr), norm_size(*b.instr),
            b.instr->attrs.real("eps"));
   });
 }
@@ -18,7 +40,7 @@ void add_rms_norm(const Operands& b, K&& kernel) {  // x, residual, w -> sum, y,
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
     kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<T>(1),
-           b.output<Stat<T>>(2), num_rows(x), last_size(x), b.instr->attrs.real("eps"));
+           b.output<Stat<T>>(2), norm_rows(*b.instr), norm_size(*b.instr), b.instr->attrs.real("eps"));
   });
 }
 template <class K>
@@ -26,7 +48,7 @@ void rms_norm_dx(const Operands& b, K&& kernel) {  // dy, x, w, rstd[, addend] -
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
     kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<Stat<T>>(3), b.last_input<T>(4),
-           b.output<T>(0), num_rows(x), last_size(x));
+           b.output<T>(0), norm_rows(*b.instr), norm_size(*b.instr));
   });
 }
 template <class Bound, class K>
@@ -35,7 +57,7 @@ void rms_norm_dw(const Bound& bound, bool accumulate, K&& kernel) {  // dy, x, r
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
     with_gradients<T>(bound, {0}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
-      kernel(t, b.input<T>(0), b.input<T>(1), b.input<Stat<T>>(2), dw[0], add, num_rows(x), last_size(x),
+      kernel(t, b.input<T>(0), b.input<T>(1), b.input<Stat<T>>(2), dw[0], add, norm_rows(*b.instr), norm_size(*b.instr),
              workspace);
     });
   });
@@ -48,7 +70,7 @@ void rms_norm_backward(const Bound& bound, bool accumulate,
   with_type(x.dtype, [&]<class T>(T t) {
     with_gradients<T>(bound, {1}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
       kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<Stat<T>>(3), b.last_input<T>(4),
-             b.output<T>(0), b.last_output<T>(2), dw[0], add, num_rows(x), last_size(x), workspace);
+             b.output<T>(0), b.last_output<T>(2), dw[0], add, norm_rows(*b.instr), norm_size(*b.instr), workspace);
     });
   });
 }

@@ -1,6 +1,7 @@
 // attention: q[tokens, heads, d], k[tokens, kv_heads, d], v[tokens, kv_heads, dv], documents[tokens],
 // key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len rows;
-// a query sees keys of its own document only, at most `window` back (0: all). Query heads share KV heads in
+// a query sees keys of its own document only, at most `window` back (0: all). With soft_cap = c the scores are
+// c tanh(scale q.k / c). Query heads share KV heads in
 // groups of heads / kv_heads. packed = 0 promises one document in every sequence. deterministic = 0 allows a
 // backend to sum gradients in a random order. With dropout > 0 samples, positions (of the queries),
 // key_positions and dropout_key follow.
@@ -272,7 +273,8 @@ std::vector<OpDim> dims_packed(const std::vector<Type>& in, const std::vector<Ty
 const std::vector<AttrSpec> kAttrs = {
     {"seq_len", AttrKind::Integer}, {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
     {"dropout", AttrKind::Real},    {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
-    {"ulysses", AttrKind::Integer}, {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer}};
+    {"ulysses", AttrKind::Integer}, {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer},
+    {"soft_cap", AttrKind::Real, true}};
 
 std::vector<AttrSpec> hop_attrs() {
   std::vector<AttrSpec> attrs = kAttrs;

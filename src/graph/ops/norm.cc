@@ -1,47 +1,61 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
-// heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
-// pass. In programs the backward ops that return dx may have an addend of its type as their last operand (see
+// heads for the norms of queries and keys). An rms_norm with whole = n covers the last n dims together and has
+// a weight of those dims; with an offset its factor is offset + w. Statistics are kept in the accumulator type
+// for the backward pass. In programs the backward ops that return dx may have an addend of its type as their last operand (see
 // graph/fuse_adds.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
 namespace {
 
-Type stats_of(const Type& x) { return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - 1}}; }
+Type stats_of(const Type& x, int whole = 1) {
+  return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - whole}};
+}
+std::vector<DimSize> normed_dims(const Type& x, int whole) { return {x.dims.end() - whole, x.dims.end()}; }
 
-void require_weight(std::string_view op, const Type& x, const Type& w) {
+void require_weight(std::string_view op, const Type& x, const Type& w, int whole = 1) {
   OP_REQUIRE(op,
-             has_tokens(x) && x.num_dims() >= 2 && w.num_dims() == 1 && w.dims[0] == x.dims.back() &&
+             has_tokens(x) && whole >= 1 && x.num_dims() > whole && w.dims == normed_dims(x, whole) &&
                  w.dtype == x.dtype,
-             "expects x[tokens, ..., d] and a weight [d] of the same dtype, got {} and {}", to_string(x),
-             to_string(w));
+             "expects x[tokens, ..., d] and a weight of its last {} dims and the same dtype, got {} and {}",
+             whole, to_string(x), to_string(w));
 }
 
-std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return rowwise_dims(in, out, 1);
+std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return rowwise_dims(in, out, norm_dims(attrs));
+}
+
+// The attributes that the backward ops of an rms_norm share with it.
+Attrs without_eps(const Attrs& attrs) {
+  Attrs rest;
+  for (const auto& [name, value] : attrs.items())
+    if (name != "eps") rest.set(name, value);
+  return rest;
 }
 
 // rms_norm: x, w -> y, rstd
-std::vector<Type> infer_rms(const std::vector<Type>& in, const Attrs&) {
-  require_weight("rms_norm", in[0], in[1]);
-  return {in[0], stats_of(in[0])};
+std::vector<Type> infer_rms(const std::vector<Type>& in, const Attrs& attrs) {
+  require_weight("rms_norm", in[0], in[1], norm_dims(attrs));
+  return {in[0], stats_of(in[0], norm_dims(attrs))};
 }
 
 void gradient_rms(GradContext& g, const Node& n) {
   const ValueId x = n.inputs[0], w = n.inputs[1], dy = g.grad(n.outputs[0]), rstd = n.outputs[1];
-  if (g.needs(x)) g.add(x, g.emit(kRmsNormDx, {dy, x, w, rstd}, {}, Phase::B)[0]);
-  if (g.needs(w))
-    g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+  if (g.needs(x)) g.add(x, g.emit(kRmsNormDx, {dy, x, w, rstd}, without_eps(n.attrs), Phase::B)[0]);
+  if (!g.needs(w)) return;
+  Attrs attrs{{"out", text_of(g.param_grad())}};
+  if (norm_dims(n.attrs) > 1) attrs.set("whole", int64_t{norm_dims(n.attrs)});
+  g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, std::move(attrs), Phase::W)[0]);
 }
 
 // Operands of the backward ops: dy, x, then from `first_stats` on the statistics.
-void require_backward(std::string_view op, const std::vector<Type>& in, size_t first_stats) {
+void require_backward(std::string_view op, const std::vector<Type>& in, size_t first_stats, int whole = 1) {
   const Type &dy = in[0], &x = in[1];
   OP_REQUIRE(op, dy == x && has_tokens(x) && x.num_dims() >= 2,
              "expects dy and x[tokens, ..., d] alike, got {} and {}", to_string(dy), to_string(x));
   for (size_t i = first_stats; i < in.size(); ++i)
-    OP_REQUIRE(op, in[i] == stats_of(x), "expects statistics {}, got {}", to_string(stats_of(x)),
-               to_string(in[i]));
+    OP_REQUIRE(op, in[i] == stats_of(x, whole), "expects statistics {}, got {}",
+               to_string(stats_of(x, whole)), to_string(in[i]));
 }
 
 void require_sum(std::string_view op, const Type& x, const Type& residual) {
@@ -50,35 +64,37 @@ void require_sum(std::string_view op, const Type& x, const Type& residual) {
 
 // The operands of an op that returns dx: as require_backward, with the weight third and possibly an addend
 // after all others.
-void require_dx(std::string_view op, const std::vector<Type>& in, size_t first_stats, size_t without_addend) {
+void require_dx(std::string_view op, const std::vector<Type>& in, size_t first_stats, size_t without_addend,
+                int whole = 1) {
   OP_REQUIRE(op, in.size() == without_addend || in.back() == in[1], "expects an addend like x {}, got {}",
              to_string(in[1]), to_string(in.back()));
-  require_backward(op, {in.begin(), in.begin() + static_cast<ptrdiff_t>(without_addend)}, first_stats);
-  require_weight(op, in[1], in[2]);
+  require_backward(op, {in.begin(), in.begin() + static_cast<ptrdiff_t>(without_addend)}, first_stats, whole);
+  require_weight(op, in[1], in[2], whole);
 }
 
-std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {
-  require_dx("rms_norm_dx", in, 3, 4);
+std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs& attrs) {
+  require_dx("rms_norm_dx", in, 3, 4, norm_dims(attrs));
   return {in[1]};
 }
 
 std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) {
-  require_backward("rms_norm_dw", in, 2);
-  return {{dtype_attr(attrs, "out"), {in[0].dims.back()}}};
+  require_backward("rms_norm_dw", in, 2, norm_dims(attrs));
+  return {{dtype_attr(attrs, "out"), normed_dims(in[0], norm_dims(attrs))}};
 }
 
 // add_rms_norm: x, residual, w -> x + residual, its norm, rstd (see passes/fold.h)
-std::vector<Type> infer_add_rms(const std::vector<Type>& in, const Attrs&) {
+std::vector<Type> infer_add_rms(const std::vector<Type>& in, const Attrs& attrs) {
   require_sum("add_rms_norm", in[0], in[1]);
-  require_weight("add_rms_norm", in[0], in[2]);
-  return {in[0], in[0], stats_of(in[0])};
+  require_weight("add_rms_norm", in[0], in[2], norm_dims(attrs));
+  return {in[0], in[0], stats_of(in[0], norm_dims(attrs))};
 }
 
 // rms_norm_backward: dy, x, w, rstd [, addend] -> dx, dw [, y]: both gradients in one pass over dy and x, and
 // with `again` the forward result too (see passes/fold.h)
 std::vector<Type> infer_rms_backward(const std::vector<Type>& in, const Attrs& attrs) {
-  require_dx("rms_norm_backward", in, 3, 4);
-  std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), {in[0].dims.back()}}};
+  const int whole = norm_dims(attrs);
+  require_dx("rms_norm_backward", in, 3, 4, whole);
+  std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), normed_dims(in[0], whole)}};
   if (attrs.integer("again") != 0) out.push_back(in[1]);
   return out;
 }
@@ -142,14 +158,19 @@ Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs
 }
 
 const std::vector<AttrSpec> kEps = {{"eps", AttrKind::Real}};
-const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
+const AttrSpec kWhole{"whole", AttrKind::Integer, true}, kOffset{"offset", AttrKind::Real, true};
+const std::vector<AttrSpec> kRms = {{"eps", AttrKind::Real}, kWhole, kOffset};
 
 }  // namespace
+
+int norm_dims(const Attrs& attrs) {
+  return attrs.find("whole") != nullptr ? static_cast<int>(attrs.integer("whole")) : 1;
+}
 
 const OpDef kRmsNorm = {.name = "rms_norm",
                         .min_inputs = 2,
                         .max_inputs = 2,
-                        .attrs = kEps,
+                        .attrs = kRms,
                         .infer = infer_rms,
                         .gradient = gradient_rms,
                         .cost = cost,
@@ -158,7 +179,7 @@ const OpDef kRmsNorm = {.name = "rms_norm",
 const OpDef kAddRmsNorm = {.name = "add_rms_norm",
                            .min_inputs = 3,
                            .max_inputs = 3,
-                           .attrs = kEps,
+                           .attrs = kRms,
                            .infer = infer_add_rms,
                            .cost = cost,
                            .dims = dims,
@@ -167,7 +188,7 @@ const OpDef kAddRmsNorm = {.name = "add_rms_norm",
 const OpDef kRmsNormDx = {.name = "rms_norm_dx",
                           .min_inputs = 4,
                           .max_inputs = 5,
-                          .attrs = {},
+                          .attrs = {kWhole, kOffset},
                           .infer = infer_rms_dx,
                           .cost = cost,
                           .dims = dims,
@@ -178,7 +199,7 @@ const OpDef kRmsNormDx = {.name = "rms_norm_dx",
 const OpDef kRmsNormDw = {.name = "rms_norm_dw",
                           .min_inputs = 3,
                           .max_inputs = 3,
-                          .attrs = kOut,
+                          .attrs = {{"out", AttrKind::Text}, kWhole},
                           .infer = infer_rms_dw,
                           .cost = cost,
                           .dims = dims,
@@ -187,7 +208,10 @@ const OpDef kRmsNormDw = {.name = "rms_norm_dw",
 const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
                                 .min_inputs = 4,
                                 .max_inputs = 5,
-                                .attrs = {{"out", AttrKind::Text}, {"again", AttrKind::Integer}},
+                                .attrs = {{"out", AttrKind::Text},
+                                          {"again", AttrKind::Integer},
+                                          kWhole,
+                                          kOffset},
                                 .infer = infer_rms_backward,
                                 .cost = cost,
                                 .dims = dims,

@@ -19,7 +19,8 @@ std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
   return require_equal_types("add", in), same_as_first(in, {});
 }
 
-// swiglu: gate, up -> silu(gate) * up. In local graphs gate and up may be packed in one operand
+// swiglu: gate, up -> act(gate) * up, where act is silu, or the tanh form of gelu with act = "gelu". In local
+// graphs gate and up may be packed in one operand
 // [tokens, 2 * ffn], and likewise their gradients (passes/pack.h). Half of such a type.
 Type half(std::string_view op, Type both) {
   OP_REQUIRE(op, has_tokens(both) && both.num_dims() == 2 && both.size(1) % 2 == 0,
@@ -39,7 +40,7 @@ Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs
 void gradient_swiglu(GradContext& g, const Node& n) {
   std::vector<ValueId> in = {g.grad(n.outputs[0])};
   in.insert(in.end(), n.inputs.begin(), n.inputs.end());
-  const auto out = g.emit(kSwiGluDx, std::move(in), {}, Phase::B);
+  const auto out = g.emit(kSwiGluDx, std::move(in), n.attrs, Phase::B);
   for (size_t i = 0; i < out.size(); ++i) g.add(n.inputs[i], out[i]);
 }
 // dy, gate and up -> their gradients
@@ -75,9 +76,22 @@ Cost cost_swiglu(const std::vector<Type>& in, const std::vector<Type>& out, cons
   return {.flops = 8.0 * static_cast<double>(out[0].count()), .bytes = total_bytes(in, out)};
 }
 
-// gelu, tanh form
+// gelu, in its tanh form unless form = "erf"
 void gradient_gelu(GradContext& g, const Node& n) {
-  g.add(n.inputs[0], g.emit(kGeluDx, {g.grad(n.outputs[0]), n.inputs[0]}, {}, Phase::B)[0]);
+  g.add(n.inputs[0], g.emit(kGeluDx, {g.grad(n.outputs[0]), n.inputs[0]}, n.attrs, Phase::B)[0]);
+}
+
+// scale: x -> factor * x
+void gradient_scale(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kScale, {g.grad(n.outputs[0])}, n.attrs, Phase::B)[0]);
+}
+
+// soft_cap: x -> cap * tanh(x / cap); soft_cap_dx: dy, y -> dx
+void gradient_soft_cap(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kSoftCapDx, {g.grad(n.outputs[0]), n.outputs[0]}, n.attrs, Phase::B)[0]);
+}
+std::vector<Type> infer_soft_cap_dx(const std::vector<Type>& in, const Attrs&) {
+  return require_equal_types("soft_cap_dx", in), same_as_first(in, {});
 }
 
 std::vector<Type> infer_gelu_dx(const std::vector<Type>& in, const Attrs&) {
@@ -117,12 +131,14 @@ void gradient_cast(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kCast, {g.grad(n.outputs[0])}, {{"out", text_of(back)}}, Phase::B)[0]);
 }
 
+const AttrSpec kAct{"act", AttrKind::Text, true}, kForm{"form", AttrKind::Text, true};
+
 }  // namespace
 
 const OpDef kSwiGlu = {.name = "swiglu",
                        .min_inputs = 1,
                        .max_inputs = 2,
-                       .attrs = {},
+                       .attrs = {kAct},
                        .infer = infer_swiglu,
                        .gradient = gradient_swiglu,
                        .cost = cost_swiglu,
@@ -131,7 +147,7 @@ const OpDef kSwiGlu = {.name = "swiglu",
 const OpDef kSwiGluDx = {.name = "swiglu_dx",
                          .min_inputs = 2,
                          .max_inputs = 3,
-                         .attrs = {},
+                         .attrs = {kAct},
                          .infer = infer_swiglu_dx,
                          .cost = cost,
                          .dims = dims_swiglu_gradients,
@@ -141,7 +157,7 @@ const OpDef kSwiGluDx = {.name = "swiglu_dx",
 const OpDef kSwiGluBackward = {.name = "swiglu_backward",
                                .min_inputs = 2,
                                .max_inputs = 3,
-                               .attrs = {},
+                               .attrs = {kAct},
                                .infer = infer_swiglu_backward,
                                .cost = cost,
                                .dims = dims_swiglu_gradients,
@@ -151,7 +167,7 @@ const OpDef kSwiGluBackward = {.name = "swiglu_backward",
 const OpDef kGelu = {.name = "gelu",
                      .min_inputs = 1,
                      .max_inputs = 1,
-                     .attrs = {},
+                     .attrs = {kForm},
                      .infer = same_as_first,
                      .gradient = gradient_gelu,
                      .cost = cost,
@@ -160,13 +176,44 @@ const OpDef kGelu = {.name = "gelu",
 const OpDef kGeluDx = {.name = "gelu_dx",
                        .min_inputs = 2,
                        .max_inputs = 2,
-                       .attrs = {},
+                       .attrs = {kForm},
                        .infer = infer_gelu_dx,
                        .cost = cost,
                        .dims = dims,
                        .in_place = {{0, 0}},
                        .op_class = OpClass::Activation,
                        .pass = OpPass::InputGradient};
+const OpDef kScale = {.name = "scale",
+                      .min_inputs = 1,
+                      .max_inputs = 1,
+                      .attrs = {{"factor", AttrKind::Real}},
+                      .infer = same_as_first,
+                      .gradient = gradient_scale,
+                      .cost = cost_by_bytes,
+                      .dims = dims,
+                      .in_place = {{0, 0}},
+                      .passes_partial = true,
+                      .op_class = OpClass::Activation};
+const OpDef kSoftCap = {.name = "soft_cap",
+                        .min_inputs = 1,
+                        .max_inputs = 1,
+                        .attrs = {{"cap", AttrKind::Real}},
+                        .infer = same_as_first,
+                        .gradient = gradient_soft_cap,
+                        .cost = cost,
+                        .dims = dims,
+                        .in_place = {{0, 0}},
+                        .op_class = OpClass::Activation};
+const OpDef kSoftCapDx = {.name = "soft_cap_dx",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = {{"cap", AttrKind::Real}},
+                          .infer = infer_soft_cap_dx,
+                          .cost = cost,
+                          .dims = dims,
+                          .in_place = {{0, 0}, {0, 1}},
+                          .op_class = OpClass::Activation,
+                          .pass = OpPass::InputGradient};
 const OpDef kAdd = {.name = "add",
                     .min_inputs = 2,
                     .max_inputs = 2,

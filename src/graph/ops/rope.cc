@@ -1,5 +1,5 @@
-// rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + head_dim/2)
-// by position * inv_freq[i], times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
+// rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + n) of each
+// head by position * inv_freq[i], i < n; elements from 2 n on, if any, stay as they are; times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
 // its gradient. rope_first rotates only the first `heads` heads and leaves the others unchanged: q and k,
 // packed with v (passes/pack.h).
 #include "graph/ops/support.h"
@@ -13,8 +13,9 @@ std::vector<Type> infer_any(std::string_view op, const std::vector<Type>& in, co
              "expects x[tokens, heads, head_dim] with an even head_dim, got {}", to_string(x));
   OP_REQUIRE(op, is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0),
              to_string(in[1]));
-  OP_REQUIRE(op, static_cast<int64_t>(attrs.reals("inv_freq").size()) * 2 == x.size(2),
-             "expects head_dim/2 = {} frequencies, got {}", x.size(2) / 2, attrs.reals("inv_freq").size());
+  const int64_t pairs = static_cast<int64_t>(attrs.reals("inv_freq").size());
+  OP_REQUIRE(op, pairs > 0 && pairs * 2 <= x.size(2), "expects at most head_dim/2 = {} frequencies, got {}",
+             x.size(2) / 2, pairs);
   return {x};
 }
 

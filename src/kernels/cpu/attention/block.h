@@ -1,6 +1,8 @@
 // Shared by the forward and backward pass of attention: packing, masks and dropout of one score block.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/cpu/attention/layout.h"
 #include "kernels/cpu/support/simd_math.h"
 #include "kernels/cpu/support/simd_matmul.h"
@@ -148,6 +150,13 @@ inline IntVec<S> visible(const AttentionShape& shape, int64_t position, IntOf<S>
   IntVec<S> seen = (documents == document) & (at <= static_cast<IntOf<S>>(position));
   if (shape.window > 0) seen &= at > static_cast<IntOf<S>>(position - shape.window);
   return seen;
+}
+
+// cap * tanh(score / cap).
+template <class S>
+inline Vec<S> soft_capped(Vec<S> score, S cap) {
+  for (int i = 0; i < kLanes<S>; ++i) score[i] = cap * std::tanh(score[i] / cap);
+  return score;
 }
 
 // factor[j] = 0 or 1 / (1 - p) for the first `keys` rows of a key block as seen by query row `row` of local

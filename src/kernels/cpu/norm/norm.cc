@@ -9,14 +9,14 @@ QUINTET_SELECT_VARIANT(norm_variants, NormVariants)
 
 template <class T>
 void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps,
-             ThreadPool& pool) {
-  variants<T>().rmsnorm(x, w, y, rstd, rows, n, eps, pool);
+             ThreadPool& pool, double offset) {
+  variants<T>().rmsnorm(x, w, y, rstd, rows, n, eps, pool, offset);
 }
 
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                int64_t rows, int64_t n, ThreadPool& pool) {
-  variants<T>().rmsnorm_dx(dy, x, w, rstd, addend, dx, y, rows, n, pool);
+                int64_t rows, int64_t n, ThreadPool& pool, double offset) {
+  variants<T>().rmsnorm_dx(dy, x, w, rstd, addend, dx, y, rows, n, pool, offset);
 }
 
 template <class T>

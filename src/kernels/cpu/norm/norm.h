@@ -6,16 +6,17 @@
 
 namespace quintet::kernels::cpu {
 
-// rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * w. y may alias x.
+// rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * (offset + w). y may alias x.
 template <class T>
 void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps,
-             ThreadPool& pool);
+             ThreadPool& pool, double offset = 0);
 
-// dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)), plus the addend when it is not null. dx may alias dy
-// or the addend. `y` (null: none) receives the forward's result again and must overlap nothing else.
+// With v = offset + w: dx = rstd * (dy * v - x * rstd^2 * mean(dy * v * x)), plus the addend when it is not
+// null. dx may alias dy or the addend. `y` (null: none) receives the forward's result again and must overlap
+// nothing else.
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                int64_t rows, int64_t n, ThreadPool& pool);
+                int64_t rows, int64_t n, ThreadPool& pool, double offset = 0);
 
 // dw[n] = (or +=) sum over rows of dy * x * rstd.
 template <class T>

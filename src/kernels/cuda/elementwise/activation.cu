@@ -12,15 +12,20 @@ __device__ __forceinline__ Stat<T> gelu_argument(Stat<T> x) {
   return S(1.5957691216057307118) * (x + S(0.044715) * x * x * x);
 }
 
+// An activation's value and derivative.
+template <class T>
+struct Slope {
+  Stat<T> value, slope;
+};
 struct Silu {
   template <class T>
   static __device__ __forceinline__ Stat<T> value(Stat<T> x) {
     return x * sigmoid<T>(x).s;
   }
   template <class T>
-  static __device__ __forceinline__ Stat<T> slope(Stat<T> x) {
+  static __device__ __forceinline__ Slope<T> both(Stat<T> x) {
     const Sigmoid<T> g = sigmoid<T>(x);
-    return g.s * (Stat<T>(1) + x * g.c);
+    return {x * g.s, g.s * (Stat<T>(1) + x * g.c)};
   }
 };
 struct Gelu {
@@ -29,12 +34,26 @@ struct Gelu {
     return x * sigmoid<T>(gelu_argument<T>(x)).s;
   }
   template <class T>
-  static __device__ __forceinline__ Stat<T> slope(Stat<T> x) {
+  static __device__ __forceinline__ Slope<T> both(Stat<T> x) {
     using S = Stat<T>;
     const Sigmoid<T> g = sigmoid<T>(gelu_argument<T>(x));
     const S inner = S(1.5957691216057307118) * (S(1) + S(3 * 0.044715) * x * x);
     // c is 0 where inner overflows only if x itself is infinite.
-    return g.s + (g.c == S(0) || g.s == S(0) ? S(0) : x * g.s * g.c * inner);
+    return {x * g.s, g.s + (g.c == S(0) || g.s == S(0) ? S(0) : x * g.s * g.c * inner)};
+  }
+};
+struct GeluErf {
+  template <class T>
+  static __device__ __forceinline__ Stat<T> value(Stat<T> x) {
+    return both<T>(x).value;
+  }
+  // erfc keeps the digits of the small probabilities left of zero; the density is 0 where x is infinite.
+  template <class T>
+  static __device__ __forceinline__ Slope<T> both(Stat<T> x) {
+    using S = Stat<T>;
+    const S below = S(0.5) * erfc(-x * S(0.70710678118654752440)),
+            density = S(0.39894228040143267794) * exp(S(-0.5) * x * x);
+    return {x * below, below + (density == S(0) ? S(0) : x * density)};
   }
 };
 
@@ -72,13 +91,13 @@ struct ApplyBackward {
     auto g = values<T, V>(in.dy);
     const auto v = values<T, V>(in.x);
 #pragma unroll
-    for (int k = 0; k < V; ++k) g.v[k] *= A::template slope<T>(v.v[k]);
+    for (int k = 0; k < V; ++k) g.v[k] *= A::template both<T>(v.v[k]).slope;
     cuda::store<V>(dx + i, g);
   }
 };
 
-template <class T>
-struct Swiglu {
+template <class T, class A>
+struct Gated {
   const T *gate, *up;
   int64_t stride;
   T* y;
@@ -96,13 +115,13 @@ struct Swiglu {
     auto g = values<T, V>(in.gate);
     const auto u = values<T, V>(in.up);
 #pragma unroll
-    for (int k = 0; k < V; ++k) g.v[k] = Silu::value<T>(g.v[k]) * u.v[k];
+    for (int k = 0; k < V; ++k) g.v[k] = A::template value<T>(g.v[k]) * u.v[k];
     cuda::store<V>(y + r * n + i, g);
   }
 };
 
-template <class T>
-struct SwigluBackward {
+template <class T, class A>
+struct GatedBackward {
   const T *dy, *gate, *up;
   int64_t stride;
   T *dgate, *dup, *y;
@@ -122,11 +141,10 @@ struct SwigluBackward {
     Vals<S, V> to_gate, to_up, again;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      const Sigmoid<T> s = sigmoid<T>(g.v[k]);
-      const S act = g.v[k] * s.s;
-      to_up.v[k] = d.v[k] * act;
-      to_gate.v[k] = d.v[k] * u.v[k] * (s.s * (S(1) + g.v[k] * s.c));
-      again.v[k] = act * u.v[k];
+      const Slope<T> act = A::template both<T>(g.v[k]);
+      to_up.v[k] = d.v[k] * act.value;
+      to_gate.v[k] = d.v[k] * u.v[k] * act.slope;
+      again.v[k] = act.value * u.v[k];
     }
     cuda::store<V>(dgate + r * stride + i, to_gate);
     cuda::store<V>(dup + r * stride + i, to_up);
@@ -135,42 +153,120 @@ struct SwigluBackward {
 };
 
 template <class T>
+struct Cap {
+  const T* x;
+  T* y;
+  Stat<T> cap;
+  template <int V>
+  __device__ Pack<T, V> load(int64_t i) const {
+    return fetch<V>(x + i);
+  }
+  template <int V>
+  __device__ void store(int64_t i, Pack<T, V> in) const {
+    auto v = values<T, V>(in);
+#pragma unroll
+    for (int k = 0; k < V; ++k) v.v[k] = cap * tanh(v.v[k] / cap);
+    cuda::store<V>(y + i, v);
+  }
+};
+
+template <class T>
+struct CapBackward {
+  const T *dy, *y;
+  T* dx;
+  Stat<T> cap;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> dy, y;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t i) const {
+    return {fetch<V>(dy + i), fetch<V>(y + i)};
+  }
+  template <int V>
+  __device__ void store(int64_t i, Loaded<V> in) const {
+    auto g = values<T, V>(in.dy);
+    const auto v = values<T, V>(in.y);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const Stat<T> t = v.v[k] / cap;
+      g.v[k] *= Stat<T>(1) - t * t;
+    }
+    cuda::store<V>(dx + i, g);
+  }
+};
+
+template <class T>
 bool wide_rows(int64_t stride, int64_t n) {
   return n % kWide<T> == 0 && stride % kWide<T> == 0;
+}
+
+template <class A, class T>
+void gated(const T* gate, const T* up, int64_t stride, T* y, int64_t rows, int64_t n, Stream stream) {
+  each_row<kWide<T>, 2>(Gated<T, A>{gate, up, stride, y, n}, rows, n,
+                        wide_rows<T>(stride, n) && all_aligned16(gate, up, y), stream, "swiglu");
+}
+template <class A, class T>
+void gated_backward(const T* dy, const T* gate, const T* up, int64_t stride, T* dgate, T* dup, T* y,
+                    int64_t rows, int64_t n, Stream stream) {
+  each_row<kWide<T>, 1>(GatedBackward<T, A>{dy, gate, up, stride, dgate, dup, y, n}, rows, n,
+                        wide_rows<T>(stride, n) && all_aligned16(dy, gate, up, dgate, dup, y), stream,
+                        "swiglu_backward");
+}
+template <class A, class T>
+void apply(const T* x, T* y, int64_t n, Stream stream, const char* name) {
+  each<kWide<T>, 2>(Apply<T, A>{x, y}, n, all_aligned16(x, y), stream, name);
+}
+template <class A, class T>
+void apply_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream, const char* name) {
+  each<kWide<T>, 2>(ApplyBackward<T, A>{dy, x, dx}, n, all_aligned16(dy, x, dx), stream, name);
 }
 
 }  // namespace
 
 template <class T>
-void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream) {
-  each_row<kWide<T>, 2>(Swiglu<T>{gate, up, in_stride, y, n}, rows, n,
-                        wide_rows<T>(in_stride, n) && all_aligned16(gate, up, y), stream, "swiglu");
+void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream,
+            Gate act) {
+  if (act == Gate::GeluTanh) return gated<Gelu>(gate, up, in_stride, y, rows, n, stream);
+  gated<Silu>(gate, up, in_stride, y, rows, n, stream);
 }
 
 template <class T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
-                     int64_t rows, int64_t n, Stream stream) {
-  each_row<kWide<T>, 1>(SwigluBackward<T>{dy, gate, up, in_stride, dgate, dup, y, n}, rows, n,
-                        wide_rows<T>(in_stride, n) && all_aligned16(dy, gate, up, dgate, dup, y), stream,
-                        "swiglu_backward");
+                     int64_t rows, int64_t n, Stream stream, Gate act) {
+  if (act == Gate::GeluTanh)
+    return gated_backward<Gelu>(dy, gate, up, in_stride, dgate, dup, y, rows, n, stream);
+  gated_backward<Silu>(dy, gate, up, in_stride, dgate, dup, y, rows, n, stream);
 }
 
 template <class T>
-void gelu(const T* x, T* y, int64_t n, Stream stream) {
-  each<kWide<T>, 2>(Apply<T, Gelu>{x, y}, n, all_aligned16(x, y), stream, "gelu");
+void gelu(const T* x, T* y, int64_t n, Stream stream, GeluForm form) {
+  if (form == GeluForm::Erf) return apply<GeluErf>(x, y, n, stream, "gelu");
+  apply<Gelu>(x, y, n, stream, "gelu");
 }
 template <class T>
-void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
-  each<kWide<T>, 2>(ApplyBackward<T, Gelu>{dy, x, dx}, n, all_aligned16(dy, x, dx), stream, "gelu_backward");
+void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream, GeluForm form) {
+  if (form == GeluForm::Erf) return apply_backward<GeluErf>(dy, x, dx, n, stream, "gelu_backward");
+  apply_backward<Gelu>(dy, x, dx, n, stream, "gelu_backward");
 }
 
 template <class T>
 void silu(const T* x, T* y, int64_t n, Stream stream) {
-  each<kWide<T>, 2>(Apply<T, Silu>{x, y}, n, all_aligned16(x, y), stream, "silu");
+  apply<Silu>(x, y, n, stream, "silu");
 }
 template <class T>
 void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
-  each<kWide<T>, 2>(ApplyBackward<T, Silu>{dy, x, dx}, n, all_aligned16(dy, x, dx), stream, "silu_backward");
+  apply_backward<Silu>(dy, x, dx, n, stream, "silu_backward");
+}
+
+template <class T>
+void soft_cap(const T* x, double cap, T* y, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(Cap<T>{x, y, static_cast<Stat<T>>(cap)}, n, all_aligned16(x, y), stream, "soft_cap");
+}
+template <class T>
+void soft_cap_backward(const T* dy, const T* y, double cap, T* dx, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(CapBackward<T>{dy, y, dx, static_cast<Stat<T>>(cap)}, n, all_aligned16(dy, y, dx), stream,
+                    "soft_cap_backward");
 }
 
 #define INSTANTIATE(T)                                      \
@@ -179,7 +275,9 @@ void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
   template decltype(gelu<T>) gelu<T>;                       \
   template decltype(gelu_backward<T>) gelu_backward<T>;     \
   template decltype(silu<T>) silu<T>;                       \
-  template decltype(silu_backward<T>) silu_backward<T>;
+  template decltype(silu_backward<T>) silu_backward<T>;     \
+  template decltype(soft_cap<T>) soft_cap<T>;               \
+  template decltype(soft_cap_backward<T>) soft_cap_backward<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)

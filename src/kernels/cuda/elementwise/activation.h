@@ -3,28 +3,37 @@
 #pragma once
 
 #include "kernels/cuda/support/types.h"
+#include "kernels/gate.h"
 
 namespace quintet::kernels::cuda {
 
-// y = silu(gate) * up, with silu(z) = z / (1 + exp(-z)). Row r of gate and up starts at gate + r * in_stride,
-// so both may be halves of one packed matmul output; y rows are contiguous.
+// y = act(gate) * up, with silu(z) = z / (1 + exp(-z)) or GELU. Row r of gate and up starts at
+// gate + r * in_stride, so both may be halves of one packed matmul output; y rows are contiguous.
 template <class T>
-void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream);
+void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream,
+            Gate act = Gate::Silu);
 // dgate and dup have row stride in_stride like gate and up, and may alias them. `y` (null: none) receives the
 // forward result again, for a weight gradient that does not have it, and may alias dy.
 template <class T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
-                     int64_t rows, int64_t n, Stream stream);
+                     int64_t rows, int64_t n, Stream stream, Gate act = Gate::Silu);
 
-// The tanh form of GELU, as in GPT-2: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// GELU: x times the normal distribution's cumulative probability (1 + erf(x / sqrt(2))) / 2, or its tanh form,
+// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 template <class T>
-void gelu(const T* x, T* y, int64_t n, Stream stream);
+void gelu(const T* x, T* y, int64_t n, Stream stream, GeluForm form = GeluForm::Tanh);
 template <class T>
-void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream);
+void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream, GeluForm form = GeluForm::Tanh);
 
 template <class T>
 void silu(const T* x, T* y, int64_t n, Stream stream);
 template <class T>
 void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream);
+
+// y = cap * tanh(x / cap), which stays within (-cap, cap). Backward from y: dx = dy * (1 - (y / cap)^2).
+template <class T>
+void soft_cap(const T* x, double cap, T* y, int64_t n, Stream stream);
+template <class T>
+void soft_cap_backward(const T* dy, const T* y, double cap, T* dx, int64_t n, Stream stream);
 
 }  // namespace quintet::kernels::cuda

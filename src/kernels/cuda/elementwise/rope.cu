@@ -22,7 +22,7 @@ struct Rope {
   const double* inv_freq;
   Stat<T> scale, sine_scale;
   int64_t x_stride, y_stride, tokens;
-  int heads, half;
+  int heads, half, width;  // pairs of a head; its elements
   unsigned groups;  // of group_heads heads each
   int group_heads;
 };
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rope_kernel(Rope<T> a) {
   const int d = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * V;
   if (token >= a.tokens || d >= a.half) return;
   const int first = static_cast<int>(group) * a.group_heads;
-  const int heads = min(a.group_heads, a.heads - first), width = 2 * a.half;
+  const int heads = min(a.group_heads, a.heads - first), width = a.width;
   const T* from = a.x + token * a.x_stride + first * width + d;
   T* to = a.y + token * a.y_stride + first * width + d;
   Pack<T, V> low[kUnroll], high[kUnroll];
@@ -102,6 +102,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rope_kernel(Rope<T> a) {
     if (head >= heads) break;
     fetch_heads(head);
   }
+  if (a.x == a.y) return;
+  // The threads of a token share the elements that are not rotated.
+  const int step = (a.half + V - 1) / V;
+  for (int head = 0; head < heads; ++head)
+    for (int i = 2 * a.half - d + d / V; i + d < width; i += step)
+      to[head * width + i] = from[head * width + i];
 }
 
 template <class T, int V>
@@ -121,8 +127,8 @@ void launch_rope(Rope<T> a, Stream stream) {
 
 template <class T>
 void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq, double scale, T* y,
-          int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, Stream stream) {
-  const int64_t half = head_dim / 2;
+          int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, Stream stream, int64_t rotated) {
+  const int64_t half = (rotated == 0 ? head_dim : rotated) / 2;
   if (tokens <= 0 || heads <= 0 || half <= 0) return;
   const Rope<T> a{.x = x,
                   .y = y,
@@ -134,9 +140,10 @@ void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* 
                   .y_stride = y_stride,
                   .tokens = tokens,
                   .heads = static_cast<int>(heads),
-                  .half = static_cast<int>(half)};
+                  .half = static_cast<int>(half),
+                  .width = static_cast<int>(head_dim)};
   constexpr int V = kWide<T>;
-  if (half % V == 0 && x_stride % V == 0 && y_stride % V == 0 && all_aligned16(x, y, inv_freq))
+  if (half % V == 0 && head_dim % V == 0 && x_stride % V == 0 && y_stride % V == 0 && all_aligned16(x, y, inv_freq))
     launch_rope<T, V>(a, stream);
   else
     launch_rope<T, 1>(a, stream);

@@ -17,6 +17,7 @@ struct Backward {
   T *dx, *y;         // y null: not needed
   Stat<T>* partial;  // [dw, db][blocks, n]
   int64_t rows, n;
+  Stat<T> offset = 0;  // added to w
 };
 
 // Which rows a block has. The first `even_blocks` share the first `even_rows` in round-robin order; the
@@ -86,11 +87,18 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
   // Weights as numbers if they fit.
   Vals<S, V> wide_w[kHold ? K : 1] = {};
   Pack<T, V> narrow_w[kHold ? 1 : K] = {};
+  const auto shifted = [&](Vals<S, V> w) {
+    if constexpr (!kCentred) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) w.v[k] += a.offset;
+    }
+    return w;
+  };
   const auto weights = [&](int j) {
     if constexpr (kHold)
       return wide_w[j];
     else
-      return values<T, V>(narrow_w[j]);
+      return shifted(values<T, V>(narrow_w[j]));
   };
   if constexpr (kDx) {
 #pragma unroll
@@ -98,7 +106,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
       const int p = lane + j * kGroup;
       if (!inside(j)) continue;
       if constexpr (kHold)
-        wide_w[j] = load<V>(a.w + p * V);
+        wide_w[j] = shifted(load<V>(a.w + p * V));
       else
         narrow_w[j] = fetch<V>(a.w + p * V);
     }
@@ -281,14 +289,14 @@ __global__ void __launch_bounds__(kNormAnyThreads) dx_any_kernel(Backward<T> a) 
   const S rstd = a.rstd[row], mean = kCentred ? a.mean[row] : S(0);
   S total[2] = {};
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    const S g = load<1>(a.dy + start + i).v[0] * load<1>(a.w + i).v[0];
+    const S g = load<1>(a.dy + start + i).v[0] * (load<1>(a.w + i).v[0] + a.offset);
     total[0] += g * ((load<1>(a.x + start + i).v[0] - mean) * rstd);
     if constexpr (kCentred) total[1] += g;
   }
   group_sum<0>(total, shared);
   const S along = total[0] / S(a.n), level = total[1] / S(a.n);
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    const S w = load<1>(a.w + i).v[0], h = normed<kCentred>(load<1>(a.x + start + i).v[0], mean, rstd);
+    const S w = load<1>(a.w + i).v[0] + a.offset, h = normed<kCentred>(load<1>(a.x + start + i).v[0], mean, rstd);
     auto d = load<1>(a.dy + start + i);
     d.v[0] = rstd * (d.v[0] * w - level - h * along);
     if (a.addend != nullptr) d.v[0] += load<1>(a.addend + start + i).v[0];
@@ -390,9 +398,10 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
 
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
-                int64_t rows, int64_t n, Stream stream) {
+                int64_t rows, int64_t n, Stream stream, double offset) {
   backward<false, true, false>(
-      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
+      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n,
+                  static_cast<Stat<T>>(offset)},
       static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
@@ -404,9 +413,11 @@ void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumu
 }
 template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
+                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream,
+                      double offset) {
   backward<false, true, true>(
-      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n},
+      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n,
+                  static_cast<Stat<T>>(offset)},
       dw, static_cast<D*>(nullptr), accumulate, stream);
 }
 

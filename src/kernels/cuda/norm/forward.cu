@@ -14,6 +14,7 @@ struct Forward {
   Stat<T>*mean, *rstd;
   int64_t rows, n;
   double eps;
+  double offset = 0;  // added to w
 };
 
 // A row is little work, so a block handles one and ends: many loads in flight before the first sum, and small
@@ -110,12 +111,14 @@ __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) 
     const int p = lane + j * group;
     if (p >= packs) continue;
     auto v = values<T, V>(x[j]);
-    const auto w = load<V>(a.w + p * V);
+    auto w = load<V>(a.w + p * V);
     Vals<S, V> b{};
     if (kCentred && a.b != nullptr) b = load<V>(a.b + p * V);
 #pragma unroll
-    for (int k = 0; k < V; ++k)
+    for (int k = 0; k < V; ++k) {
+      if constexpr (!kCentred) w.v[k] += S(a.offset);
       v.v[k] = weighted<kCentred>(normed<kCentred>(v.v[k], mean, rstd), w.v[k], b.v[k]);
+    }
     store<V>(a.y + start + p * V, v);
   }
 }
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(kNormAnyThreads) forward_any_kernel(Forward<T>
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
     auto v = load<1>(a.x + start + i);
     const S b = kCentred && a.b != nullptr ? load<1>(a.b + i).v[0] : S(0);
-    v.v[0] = weighted<kCentred>(normed<kCentred>(v.v[0], mean, rstd), load<1>(a.w + i).v[0], b);
+    v.v[0] = weighted<kCentred>(normed<kCentred>(v.v[0], mean, rstd), load<1>(a.w + i).v[0] + S(a.offset), b);
     store<1>(a.y + start + i, v);
   }
 }
@@ -183,14 +186,14 @@ void forward(const Forward<T>& a, Stream stream) {
 }  // namespace
 
 template <class T>
-void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps,
-             Stream stream) {
-  forward<T, false>({x, nullptr, w, nullptr, nullptr, y, nullptr, rstd, rows, n, eps}, stream);
+void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream,
+             double offset) {
+  forward<T, false>({x, nullptr, w, nullptr, nullptr, y, nullptr, rstd, rows, n, eps, offset}, stream);
 }
 template <class T>
 void add_rmsnorm(const T* x, const T* residual, const T* w, T* sum, T* y, Stat<T>* rstd, int64_t rows,
-                 int64_t n, double eps, Stream stream) {
-  forward<T, false>({x, residual, w, nullptr, sum, y, nullptr, rstd, rows, n, eps}, stream);
+                 int64_t n, double eps, Stream stream, double offset) {
+  forward<T, false>({x, residual, w, nullptr, sum, y, nullptr, rstd, rows, n, eps, offset}, stream);
 }
 template <class T>
 void layernorm(const T* x, const T* w, const T* b, T* y, Stat<T>* mean, Stat<T>* rstd, int64_t rows,

@@ -6,19 +6,20 @@
 
 namespace quintet::kernels::cuda {
 
-// rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * w. y may alias x.
+// rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * (offset + w). y may alias x.
 template <class T>
-void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream);
+void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream,
+             double offset = 0);
 // The same for sum = x + residual, rounded to T, which is written too; sum may alias x or residual.
 template <class T>
 void add_rmsnorm(const T* x, const T* residual, const T* w, T* sum, T* y, Stat<T>* rstd, int64_t rows,
-                 int64_t n, double eps, Stream stream);
+                 int64_t n, double eps, Stream stream, double offset = 0);
 
-// dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)), plus the addend when it is not null. dx may alias dy
-// or the addend.
+// With v = offset + w: dx = rstd * (dy * v - x * rstd^2 * mean(dy * v * x)), plus the addend when it is not
+// null. dx may alias dy or the addend.
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
-                int64_t rows, int64_t n, Stream stream);
+                int64_t rows, int64_t n, Stream stream, double offset = 0);
 
 // dw[n] = (or +=) sum over rows of dy * x * rstd. D, here and below, is Grad<T>, or Bf16 for T = Bf16: then
 // sums are rounded once.
@@ -32,7 +33,8 @@ void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumu
 // that does not have it; it must not overlap dy, x or the addend. Workspace as rmsnorm_dw.
 template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
+                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream,
+                      double offset = 0);
 
 // mean and rstd = 1 / sqrt(variance + eps) per row; y = (x - mean) * rstd * w + b. b may be null. y may alias
 // x.
