@@ -124,6 +124,16 @@ constexpr ProblemCode kCodes[] = {
     {"Q1141", "parallel.dims names dims of the model",
      "parallel.dims places the dims that a custom model defines itself; built-in families have none.",
      "parallel.dims.channels=\"tp\"", ""},
+    {"Q1150", "model.parallel_blocks requires family neox",
+     "Attention and feed-forward network read the same input in GPT-NeoX only.", "model.parallel_blocks=true",
+     "model.parallel_blocks=false"},
+    {"Q1151", "model.rotary_dim is even and fits model.head_dim",
+     "RoPE rotates pairs among the first rotary_dim features of a head.", "model.rotary_dim=33",
+     "model.rotary_dim=32"},
+    {"Q1152", "keys of single blocks match the rest of the model",
+     "A key that distinguishes blocks has an effect only where the model has what it changes: windows, "
+     "RoPE, norms of Q and K.",
+     "model.full_attention_every=2", "model.full_attention_every=0"},
 
     // ---- Q12: data and batch
     {"Q1201", "data.tokenizer can be loaded",

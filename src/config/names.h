@@ -15,8 +15,26 @@ struct Names;
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::pair<Family, std::string_view>, 3> kTable = {
-      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}, {Family::Custom, "custom"}}};
+  static constexpr std::array<std::pair<Family, std::string_view>, 4> kTable = {
+      {{Family::Llama, "llama"},
+       {Family::Gpt2, "gpt2"},
+       {Family::Neox, "neox"},
+       {Family::Custom, "custom"}}};
+};
+template <>
+struct Names<NormPlaces> {
+  static constexpr std::array<std::pair<NormPlaces, std::string_view>, 3> kTable = {
+      {{NormPlaces::Pre, "pre"}, {NormPlaces::Post, "post"}, {NormPlaces::Both, "both"}}};
+};
+template <>
+struct Names<Activation> {
+  static constexpr std::array<std::pair<Activation, std::string_view>, 2> kTable = {
+      {{Activation::Silu, "silu"}, {Activation::Gelu, "gelu"}}};
+};
+template <>
+struct Names<QkNormOver> {
+  static constexpr std::array<std::pair<QkNormOver, std::string_view>, 2> kTable = {
+      {{QkNormOver::Head, "head"}, {QkNormOver::AllHeads, "all_heads"}}};
 };
 template <>
 struct Names<DimAxis> {
@@ -25,8 +43,9 @@ struct Names<DimAxis> {
 };
 template <>
 struct Names<RopeScalingKind> {
-  static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 3> kTable = {
+  static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 4> kTable = {
       {{RopeScalingKind::None, "none"},
+       {RopeScalingKind::Linear, "linear"},
        {RopeScalingKind::Llama3, "llama3"},
        {RopeScalingKind::Yarn, "yarn"}}};
 };

@@ -93,6 +93,78 @@ Model qwen3(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_
 }
 
 // Balance losses of models with experts are taken from the published configurations.
+// Windows in all blocks but every second; scores and logits are capped. q.k is divided by sqrt(divisor).
+Model gemma2(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t kv_heads,
+             int64_t head_dim, double divisor) {
+  return {.preset = name,
+          .layers = layers,
+          .embed = embed,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .vocab = 256000,
+          .tied = true,
+          .rope_theta = 1e4,
+          .norm_eps = 1e-6,
+          .norms = NormPlaces::Both,
+          .norm_offset = 1,
+          .sliding_window = 4096,
+          .full_attention_every = 2,
+          .activation = Activation::Gelu,
+          .embed_scale = std::sqrt(static_cast<double>(embed)),
+          .attention_scale = 1 / std::sqrt(divisor),
+          .attention_soft_cap = 50,
+          .logit_soft_cap = 30};
+}
+
+// Norms of Q and K instead of caps; windows in all blocks but every sixth, with a theta of their own.
+Model gemma3(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t kv_heads,
+             int64_t head_dim, double divisor, int64_t vocab, int64_t window, double factor) {
+  Model m = gemma2(name, layers, embed, ffn, heads, kv_heads, head_dim, divisor);
+  m.vocab = vocab;
+  m.rope_theta = 1e6;
+  m.local_rope_theta = 1e4;
+  if (factor > 1) m.rope_scaling = {.kind = RopeScalingKind::Linear, .factor = factor};
+  m.sliding_window = window;
+  m.full_attention_every = 6;
+  m.qk_norm = true;
+  m.attention_soft_cap = m.logit_soft_cap = 0;
+  return m;
+}
+
+Model olmo2(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t kv_heads) {
+  return {.preset = name,
+          .layers = layers,
+          .embed = embed,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = embed / heads,
+          .vocab = 100352,
+          .rope_theta = 5e5,
+          .norm_eps = 1e-6,
+          .norms = NormPlaces::Post,
+          .qk_norm = true,
+          .qk_norm_over = QkNormOver::AllHeads};
+}
+
+Model pythia(const char* name, int64_t layers, int64_t embed, int64_t heads, int64_t vocab) {
+  return {.preset = name,
+          .family = Family::Neox,
+          .layers = layers,
+          .embed = embed,
+          .ffn = 4 * embed,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = embed / heads,
+          .vocab = vocab,
+          .rope_theta = 1e4,
+          .rotary_dim = embed / heads / 4,
+          .norm_eps = 1e-5,
+          .parallel_blocks = true};
+}
+
 Model mixtral(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads,
               double balance_loss) {
   return {.preset = name,
@@ -225,6 +297,38 @@ const auto& table() {
           .head_dim = 128, .vocab = 151936, .rope_theta = 1e6, .norm_eps = 1e-6, .qkv_bias = true,
           .moe = {.experts = 60, .top_k = 4, .ffn = 1408, .shared_ffn = 5632, .shared_gate = true, .normalise = false,
                   .balance_loss = 0.001}},
+    //      name        layers  embed    ffn  heads  kv  head_dim  divisor
+    gemma2("gemma2-2b",     26,  2304,  9216,     8,  4,      256,     256),
+    gemma2("gemma2-9b",     42,  3584, 14336,    16,  8,      256,     256),
+    gemma2("gemma2-27b",    46,  4608, 36864,    32, 16,      128,     144),
+    //      name        layers  embed    ffn  heads  kv  head_dim  divisor   vocab  window  factor
+    gemma3("gemma3-1b",     26,  1152,  6912,     4,  1,      256,     256, 262144,    512,      1),
+    gemma3("gemma3-4b",     34,  2560, 10240,     8,  4,      256,     256, 262208,   1024,      8),
+    gemma3("gemma3-12b",    48,  3840, 15360,    16,  8,      256,     256, 262208,   1024,      8),
+    gemma3("gemma3-27b",    62,  5376, 21504,    32, 16,      128,     168, 262208,   1024,      8),
+    //     name        layers  embed    ffn  heads  kv
+    olmo2("olmo2-1b",      16,  2048,  8192,    16, 16),
+    olmo2("olmo2-7b",      32,  4096, 11008,    32, 32),
+    olmo2("olmo2-13b",     40,  5120, 13824,    40, 40),
+    olmo2("olmo2-32b",     64,  5120, 27648,    40,  8),
+    Model{.preset = "smollm3-3b", .layers = 36, .embed = 2048, .ffn = 11008, .heads = 16, .kv_heads = 4,
+          .head_dim = 128, .vocab = 128256, .tied = true, .rope_theta = 5e6, .no_rope_every = 4, .norm_eps = 1e-6},
+    Model{.preset = "phi3-mini", .layers = 32, .embed = 3072, .ffn = 8192, .heads = 32, .kv_heads = 32,
+          .head_dim = 96, .vocab = 32064, .rope_theta = 1e4, .norm_eps = 1e-5, .sliding_window = 2047},
+    Model{.preset = "phi4", .layers = 40, .embed = 5120, .ffn = 17920, .heads = 40, .kv_heads = 10,
+          .head_dim = 128, .vocab = 100352, .rope_theta = 2.5e5, .norm_eps = 1e-5},
+    Model{.preset = "mistral-small-24b", .layers = 40, .embed = 5120, .ffn = 32768, .heads = 32, .kv_heads = 8,
+          .head_dim = 128, .vocab = 131072, .rope_theta = 1e8, .norm_eps = 1e-5},
+    //      name          layers  embed  heads   vocab
+    pythia("pythia-70m",       6,   512,     8,  50304),
+    pythia("pythia-160m",     12,   768,    12,  50304),
+    pythia("pythia-410m",     24,  1024,    16,  50304),
+    pythia("pythia-1b",       16,  2048,     8,  50304),
+    pythia("pythia-1.4b",     24,  2048,    16,  50304),
+    pythia("pythia-2.8b",     32,  2560,    32,  50304),
+    pythia("pythia-6.9b",     32,  4096,    32,  50432),
+    pythia("pythia-12b",      36,  5120,    40,  50688),
+
     //         name              layers  embed   ffn  heads
     qwen3_moe("qwen3-30b-a3b",       48,  2048,  768,    32),
     qwen3_moe("qwen3-235b-a22b",     94,  4096, 1536,    64),

@@ -20,16 +20,22 @@
 
 namespace quintet::config {
 
-// Llama: pre-norm RMSNorm, RoPE, SwiGLU. Mistral, Qwen2 and Qwen3 add sliding_window, qkv_bias and qk_norm.
-// Gpt2: LayerNorm, learned positions, tanh GELU, biases everywhere.
+// Llama: RMSNorm, RoPE, a gated feed-forward network. What distinguishes Mistral, Qwen, Gemma, OLMo and others
+// are keys of their own. Gpt2: LayerNorm, learned positions, tanh GELU, biases everywhere. Neox: as Gpt2 with
+// RoPE instead of learned positions and exact GELU.
 // Custom: a model supplied by a program (compiler/custom_model.h); a recipe file alone cannot describe it.
-enum class Family : uint8_t { Llama, Gpt2, Custom };
+enum class Family : uint8_t { Llama, Gpt2, Neox, Custom };
 
-enum class RopeScalingKind : uint8_t { None, Llama3, Yarn };
+// The norms of a block: before attention and the feed-forward network, after them (OLMo 2), or both (Gemma).
+enum class NormPlaces : uint8_t { Pre, Post, Both };
+enum class Activation : uint8_t { Silu, Gelu };     // of the gate of a feed-forward network
+enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm of Q or K covers
+
+enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
 
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::None;
-  double factor = 1;               // llama3, yarn: by which the context is extended
+  double factor = 1;               // by which the context is extended
   int64_t original_positions = 0;  // llama3, yarn: context length before the extension
   double low_freq_factor = 1;      // llama3
   double high_freq_factor = 4;     // llama3
@@ -101,12 +107,25 @@ struct Model {
   int64_t head_dim = 0;      // 0 = derived: embed / heads, or mla's nope_dim + rope_dim
   int64_t vocab = 0;         // 0 = derived: 256 for the byte tokenizer
   bool tied = false;         // embedding and output head are one parameter
-  double rope_theta = 0;     // llama; 0 = derived: 10000. Stays 0 for gpt2
-  RopeScaling rope_scaling;  // llama
+  double rope_theta = 0;     // llama, neox; 0 = derived: 10000. Stays 0 for gpt2
+  RopeScaling rope_scaling;  // llama, neox
+  int64_t rotary_dim = 0;    // llama, neox: features of each head that are rotated; 0 = derived: head_dim
+  double local_rope_theta = 0;  // llama: rope_theta, unscaled, of blocks with a window; 0: rope_theta in all
+  int64_t no_rope_every = 0;    // llama: every n-th block has no RoPE; 0: all have it
   double norm_eps = 1e-5;
-  int64_t sliding_window = 0;  // llama; tokens a query attends to, itself included; 0 = all
-  bool qkv_bias = false;       // llama; gpt2 always has biases
-  bool qk_norm = false;        // llama; RMSNorm over head_dim of q and k, before RoPE
+  NormPlaces norms = NormPlaces::Pre;  // llama
+  double norm_offset = 0;              // llama: the factor of an RMSNorm is offset + weight (Gemma: 1)
+  int64_t sliding_window = 0;          // llama; tokens a query attends to, itself included; 0 = all
+  int64_t full_attention_every = 0;    // llama: every n-th block ignores the window; 0: none does
+  bool qkv_bias = false;               // llama; gpt2 always has biases
+  bool qk_norm = false;                // llama; RMSNorm of q and k, before RoPE
+  QkNormOver qk_norm_over = QkNormOver::Head;
+  Activation activation = Activation::Silu;  // llama
+  double embed_scale = 1;                    // llama: factor on the embeddings
+  double attention_scale = 0;                // llama: of q.k; 0 = derived: 1 / sqrt(head_dim)
+  double attention_soft_cap = 0;             // llama: scores become cap * tanh(score / cap); 0: off
+  double logit_soft_cap = 0;                 // llama: the same for logits
+  bool parallel_blocks = false;              // neox: attention and feed-forward network read the same input
   int64_t max_positions = 0;   // gpt2: rows of the learned position table. Stays 0 for llama
   double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
   Moe moe;                     // llama
@@ -115,6 +134,11 @@ struct Model {
   // but for layers and vocab, which are the graph's.
   base::DimDemands demands;
 
+  // Whether 0-based block `block` has the sliding window, and whether it has RoPE.
+  bool windowed(int64_t block) const {
+    return sliding_window > 0 && !(full_attention_every > 0 && (block + 1) % full_attention_every == 0);
+  }
+  bool rotated(int64_t block) const { return no_rope_every == 0 || (block + 1) % no_rope_every != 0; }
   // Whether any block is dense.
   bool has_dense_block() const { return moe.experts == 0 || moe.first_dense > 0 || moe.every > 1; }
   bool operator==(const Model&) const = default;

@@ -44,7 +44,7 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     else
       m.head_dim = m.embed / m.heads;
   }
-  if (m.family == Family::Gpt2 && m.ffn == 0) {
+  if ((m.family == Family::Gpt2 || m.family == Family::Neox) && m.ffn == 0) {
     if (count_from(1).contains(static_cast<double>(m.embed)))
       m.ffn = 4 * m.embed;
     else
@@ -54,7 +54,7 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     if (m.moe.ffn == 0) m.moe.ffn = m.ffn;
     if (m.ffn == 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
   }
-  if (m.family == Family::Llama && m.rope_theta == 0) m.rope_theta = 10000;
+  if ((m.family == Family::Llama || m.family == Family::Neox) && m.rope_theta == 0) m.rope_theta = 10000;
   RopeScaling& s = m.rope_scaling;
   if (s.kind == RopeScalingKind::Yarn && s.attention_factor == 0 && s.factor >= 1)
     s.attention_factor = 0.1 * std::log(s.factor) + 1;

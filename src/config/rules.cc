@@ -89,7 +89,7 @@ void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
 
 void head_dim_is_even(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family == Family::Llama && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
+  if (m.family != Family::Gpt2 && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
     fail("model.head_dim", fmt::format("{} is odd; RoPE rotates pairs of features", m.head_dim),
          nearest_multiples(2, m.head_dim));
 }
@@ -105,30 +105,82 @@ void gpt2_heads_make_embed(const Recipe& r, const Fail& fail) {
 
 void gpt2_has_no_gqa(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family == Family::Gpt2 && m.kv_heads != m.heads)
-    fail("model.kv_heads", fmt::format("{} must equal model.heads {} in family gpt2", m.kv_heads, m.heads),
+  if (m.family != Family::Llama && m.kv_heads != m.heads)
+    fail("model.kv_heads",
+         fmt::format("{} must equal model.heads {} in family {}", m.kv_heads, m.heads, name_of(m.family)),
          fmt::format("{}", m.heads));
 }
 
 void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family != Family::Gpt2) return;
-  const std::string why = "in family gpt2";
-  idle(fail, "model.rope_theta", m.rope_theta, 0.0, why);
+  if (m.family == Family::Llama) return;
+  const std::string why = fmt::format("in family {}", name_of(m.family));
+  if (m.family == Family::Gpt2) {
+    idle(fail, "model.rope_theta", m.rope_theta, 0.0, why);
+    idle(fail, "model.rotary_dim", m.rotary_dim, int64_t{0}, why);
+    idle(fail, "model.rope_scaling.kind", m.rope_scaling.kind, RopeScalingKind::None, why);
+  }
+  idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0, why);
+  idle(fail, "model.no_rope_every", m.no_rope_every, int64_t{0}, why);
+  idle(fail, "model.norms", m.norms, NormPlaces::Pre, why);
+  idle(fail, "model.norm_offset", m.norm_offset, 0.0, why);
   idle(fail, "model.sliding_window", m.sliding_window, int64_t{0}, why);
   idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which always has biases");
   idle(fail, "model.qk_norm", m.qk_norm, false, why);
-  idle(fail, "model.rope_scaling.kind", m.rope_scaling.kind, RopeScalingKind::None, why);
+  idle(fail, "model.activation", m.activation, Activation::Silu, why);
+  idle(fail, "model.embed_scale", m.embed_scale, 1.0, why);
+  idle(fail, "model.attention_scale", m.attention_scale, 0.0, why);
+  idle(fail, "model.attention_soft_cap", m.attention_soft_cap, 0.0, why);
+  idle(fail, "model.logit_soft_cap", m.logit_soft_cap, 0.0, why);
   idle(fail, "model.moe.experts", m.moe.experts, int64_t{0}, why);
   idle(fail, "model.mla.kv_rank", m.mla.kv_rank, int64_t{0}, why);
 }
 
 void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family != Family::Llama) return;
-  idle(fail, "model.max_positions", m.max_positions, int64_t{0},
-       "in family llama, which has rotary positions");
-  idle(fail, "model.dropout", m.dropout, 0.0, "in family llama");
+  if (m.family == Family::Gpt2) return;
+  const std::string why = fmt::format("in family {}", name_of(m.family));
+  idle(fail, "model.max_positions", m.max_positions, int64_t{0}, why + ", which has rotary positions");
+  idle(fail, "model.dropout", m.dropout, 0.0, why);
+}
+
+void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
+  if (r.model.family != Family::Neox)
+    idle(fail, "model.parallel_blocks", r.model.parallel_blocks, false,
+         fmt::format("in family {}", name_of(r.model.family)));
+}
+
+void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.rotary_dim == 0) return;
+  if (m.mla.kv_rank > 0)
+    return idle(fail, "model.rotary_dim", m.rotary_dim, int64_t{0},
+                "with latent attention, which rotates model.mla.rope_dim features");
+  if (m.rotary_dim % 2 != 0 || m.rotary_dim > m.head_dim)
+    fail("model.rotary_dim",
+         fmt::format("{} must be even and at most model.head_dim {}", m.rotary_dim, m.head_dim),
+         fmt::format("{}", std::max<int64_t>(2, std::min(m.rotary_dim / 2 * 2, m.head_dim / 2 * 2))));
+}
+
+void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.sliding_window == 0)
+    idle(fail, "model.full_attention_every", m.full_attention_every, int64_t{0},
+         "without model.sliding_window: every block attends to all tokens");
+  if (m.sliding_window == 0)
+    idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0,
+         "without model.sliding_window: no block has a window");
+  if (m.local_rope_theta != 0 && !(m.local_rope_theta > 1))
+    fail("model.local_rope_theta", fmt::format("{} must be greater than 1, or 0", m.local_rope_theta),
+         "10000");
+  if (!m.qk_norm)
+    idle(fail, "model.qk_norm_over", m.qk_norm_over, QkNormOver::Head, "with model.qk_norm = false");
+  if (m.mla.kv_rank == 0) return;
+  const std::string why = "with latent attention (model.mla.kv_rank)";
+  idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0, why);
+  idle(fail, "model.no_rope_every", m.no_rope_every, int64_t{0}, why);
+  idle(fail, "model.attention_scale", m.attention_scale, 0.0, why);
+  idle(fail, "model.attention_soft_cap", m.attention_soft_cap, 0.0, why);
 }
 
 void sequence_fits_positions(const Recipe& r, const Fail& fail) {
@@ -143,7 +195,7 @@ void sequence_fits_positions(const Recipe& r, const Fail& fail) {
 }
 
 void rope_theta_is_above_one(const Recipe& r, const Fail& fail) {
-  if (r.model.family == Family::Llama && !(r.model.rope_theta > 1))
+  if (r.model.family != Family::Gpt2 && !(r.model.rope_theta > 1))
     fail("model.rope_theta",
          fmt::format("{} must be greater than 1: frequencies decrease along head_dim", r.model.rope_theta),
          "10000");
@@ -153,10 +205,9 @@ void rope_scaling_keys_fit_kind(const Recipe& r, const Fail& fail) {
   const RopeScaling& s = r.model.rope_scaling;
   const RopeScaling& d = kDefaultModel.rope_scaling;
   const std::string why = fmt::format("with model.rope_scaling.kind = \"{}\"", name_of(s.kind));
-  if (s.kind == RopeScalingKind::None) {
-    idle(fail, "model.rope_scaling.factor", s.factor, d.factor, why);
+  if (s.kind == RopeScalingKind::None) idle(fail, "model.rope_scaling.factor", s.factor, d.factor, why);
+  if (s.kind == RopeScalingKind::None || s.kind == RopeScalingKind::Linear)
     idle(fail, "model.rope_scaling.original_positions", s.original_positions, d.original_positions, why);
-  }
   if (s.kind != RopeScalingKind::Llama3) {
     idle(fail, "model.rope_scaling.low_freq_factor", s.low_freq_factor, d.low_freq_factor, why);
     idle(fail, "model.rope_scaling.high_freq_factor", s.high_freq_factor, d.high_freq_factor, why);
@@ -170,7 +221,7 @@ void rope_scaling_keys_fit_kind(const Recipe& r, const Fail& fail) {
 
 void rope_scaling_knows_its_origin(const Recipe& r, const Fail& fail) {
   const RopeScaling& s = r.model.rope_scaling;
-  if (s.kind != RopeScalingKind::None && s.original_positions == 0)
+  if ((s.kind == RopeScalingKind::Llama3 || s.kind == RopeScalingKind::Yarn) && s.original_positions == 0)
     fail("model.rope_scaling.original_positions",
          fmt::format("is required: \"{}\" needs the context length before the extension", name_of(s.kind)),
          "8192");
@@ -649,6 +700,14 @@ std::vector<Rule> general_rules() {
        gpt2_has_no_gqa},
       {"llama keys are used only in family llama", {"model.family"}, llama_keys_only_for_llama},
       {"gpt2 keys are used only in family gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
+      {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
+      {"model.rotary_dim is even and fits model.head_dim",
+       {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
+       rotary_dim_fits_heads},
+      {"keys of single blocks match the rest of the model",
+       {"model.family", "model.sliding_window", "model.full_attention_every", "model.local_rope_theta",
+        "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank"},
+       block_patterns_are_consistent},
       {"data.seq_len fits model.max_positions",
        {"model.family", "model.max_positions", "data.seq_len"},
        sequence_fits_positions},

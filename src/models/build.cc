@@ -41,6 +41,7 @@ graph::Graph build(const config::Model& model, const graph::BuildOptions& option
       build_llama(builder, model);
       break;
     case config::Family::Gpt2:
+    case config::Family::Neox:
       build_gpt2(builder, model);
       break;
     case config::Family::Custom:

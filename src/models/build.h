@@ -3,9 +3,10 @@
 // Parameter names are a contract with checkpoints, patterns of optimizer.groups and users:
 //   embed.weight [vocab, embed]; positions.weight [positions, embed] (gpt2)
 //   blocks.{i}.attn_norm.weight, blocks.{i}.ffn_norm.weight, final_norm.weight [embed]
+//   blocks.{i}.attn_post_norm.weight, blocks.{i}.ffn_post_norm.weight [embed] (with norms after the parts)
 //   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed],
 //   blocks.{i}.attn.wo.weight [embed, heads, head_dim]
-//   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim] (with qk_norm)
+//   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim], or [heads or kv_heads, head_dim] (with qk_norm)
 //   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
 //   head.weight [vocab, embed] (absent when tied)
 // In a block with experts, instead of ffn.gate, up and down:
@@ -18,7 +19,7 @@
 //   blocks.{i}.attn.wkv_down.weight [kv_rank, embed], kv_norm.weight [kv_rank]
 //   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank]
 //   blocks.{i}.attn.wk_rope.weight [1, rope, embed]
-// Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2.
+// Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2 and neox.
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.
 #pragma once

@@ -14,7 +14,7 @@ void build_gpt2(graph::Builder& builder, const config::Model& model);
 // Parts of blocks. `name` is the prefix of their parameters, such as "blocks.3.ffn."; x is already
 // normalised.
 graph::ValueId dense_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
-                                  int64_t ffn, const std::string& name);  // llama.cc: SwiGLU
+                                  int64_t ffn, const std::string& name);  // llama.cc: gated
 graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
                                    const std::string& name);  // experts.cc
 graph::ValueId latent_attention(graph::Builder& builder, const config::Model& model, graph::ValueId x,

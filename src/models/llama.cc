@@ -1,6 +1,7 @@
-// Llama and related models: pre-norm RMSNorm, rotary positions, grouped-query attention, SwiGLU. Mistral adds
-// a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K before the
-// rotation. Mixtral, Qwen-MoE and DeepSeek replace the feed-forward network of some or all blocks by experts
+// Llama and related models: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward network.
+// Mistral adds a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K before
+// the rotation; OLMo 2 norms the outputs of attention and feed-forward network instead of their inputs, Gemma
+// both; blocks of one model may differ in windows and rotation (Gemma, SmolLM3). Mixtral, Qwen-MoE and DeepSeek replace the feed-forward network of some or all blocks by experts
 // (experts.cc); DeepSeek also replaces attention (latent_attention.cc).
 #include <fmt/format.h>
 
@@ -20,24 +21,31 @@ using graph::ValueId;
 class Llama {
  public:
   Llama(Builder& builder, const config::Model& model) : b_(builder), m_(model) {
-    if (!latent()) rope_ = rope_frequencies(model.rope_theta, model.head_dim, model.rope_scaling);
+    if (latent()) return;
+    const int64_t rotated = model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
+    rope_ = rope_frequencies(model.rope_theta, rotated, model.rope_scaling);
+    local_rope_ =
+        model.local_rope_theta > 0 ? rope_frequencies(model.local_rope_theta, rotated, {}) : rope_;
   }
 
   void build() {
     const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
-    ValueId x = b_.embedding(table, b_.ids());
+    ValueId x = b_.scale(b_.embedding(table, b_.ids()), m_.embed_scale);
     for (int64_t i = 0; i < m_.layers; ++i) {
       b_.next_block();
       const std::string name = fmt::format("blocks.{}.", i);
-      const ValueId a = norm(x, name + "attn_norm.weight", embed());
-      x = b_.add(x, latent() ? latent_attention(b_, m_, a, name + "attn.") : attention(a, name + "attn."));
-      const ValueId f = norm(x, name + "ffn_norm.weight", embed());
-      x = b_.add(x, m_.moe.in_block(i) ? expert_feed_forward(b_, m_, f, name + "ffn.")
-                                       : dense_feed_forward(b_, m_, f, m_.ffn, name + "ffn."));
+      x = residual(x, name + "attn", [&](ValueId a) {
+        return latent() ? latent_attention(b_, m_, a, name + "attn.") : attention(a, i, name + "attn.");
+      });
+      x = residual(x, name + "ffn", [&](ValueId f) {
+        return m_.moe.in_block(i) ? expert_feed_forward(b_, m_, f, name + "ffn.")
+                                  : dense_feed_forward(b_, m_, f, m_.ffn, name + "ffn.");
+      });
     }
     b_.next_block();
-    x = norm(x, "final_norm.weight", embed());
-    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev));
+    x = norm(x, "final_norm.weight", {embed()});
+    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev),
+            m_.logit_soft_cap);
   }
 
  private:
@@ -48,11 +56,21 @@ class Llama {
   DimSize kv_heads() const { return {Dim::KvHeads, m_.kv_heads}; }
   DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
 
-  ValueId norm(ValueId x, const std::string& weight, DimSize dim) {
-    return b_.rms_norm(x, b_.norm_weight(weight, dim), m_.norm_eps);
+  ValueId norm(ValueId x, const std::string& weight, std::vector<DimSize> dims) {
+    return b_.rms_norm(x, b_.norm_weight(weight, std::move(dims), m_.norm_offset), m_.norm_eps,
+                       m_.norm_offset);
   }
 
-  ValueId attention(ValueId x, const std::string& name) {
+  // x plus a part of the block, which has norms before or after it.
+  template <class Part>
+  ValueId residual(ValueId x, const std::string& name, const Part& part) {
+    ValueId y = m_.norms == config::NormPlaces::Post ? x : norm(x, name + "_norm.weight", {embed()});
+    y = part(y);
+    if (m_.norms != config::NormPlaces::Pre) y = norm(y, name + "_post_norm.weight", {embed()});
+    return b_.add(x, y);
+  }
+
+  ValueId attention(ValueId x, int64_t block, const std::string& name) {
     // Q, K and V are declared consecutively, so that a layout can store them contiguously.
     const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
     const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
@@ -64,19 +82,29 @@ class Llama {
       v = b_.bias_add(v, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
     }
     if (m_.qk_norm) {
-      q = norm(q, name + "q_norm.weight", head_dim());
-      k = norm(k, name + "k_norm.weight", head_dim());
+      const bool all = m_.qk_norm_over == config::QkNormOver::AllHeads;
+      using Dims = std::vector<DimSize>;
+      q = norm(q, name + "q_norm.weight", all ? Dims{heads(), head_dim()} : Dims{head_dim()});
+      k = norm(k, name + "k_norm.weight", all ? Dims{kv_heads(), head_dim()} : Dims{head_dim()});
     }
-    q = b_.rope(q, rope_.inv_freq, rope_.scale);
-    k = b_.rope(k, rope_.inv_freq, rope_.scale);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
-    const ValueId o = b_.attention(q, k, v, {.window = m_.sliding_window, .scale = scale});
+    const bool windowed = m_.windowed(block);
+    if (m_.rotated(block)) {
+      const RopeFrequencies& rope = windowed ? local_rope_ : rope_;
+      q = b_.rope(q, rope.inv_freq, rope.scale);
+      k = b_.rope(k, rope.inv_freq, rope.scale);
+    }
+    const double scale =
+        m_.attention_scale > 0 ? m_.attention_scale : 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
+    const ValueId o = b_.attention(q, k, v,
+                                   {.window = windowed ? m_.sliding_window : 0,
+                                    .scale = scale,
+                                    .soft_cap = m_.attention_soft_cap});
     return b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
   }
 
   Builder& b_;
   const config::Model& m_;
-  RopeFrequencies rope_;
+  RopeFrequencies rope_, local_rope_;  // of blocks without and with a window
 };
 
 }  // namespace
@@ -87,7 +115,8 @@ ValueId dense_feed_forward(Builder& b, const config::Model& m, ValueId x, int64_
   const ValueId gate = b.weight(name + "gate.weight", {inner, embed}, kInitStddev);
   const ValueId up = b.weight(name + "up.weight", {inner, embed}, kInitStddev);
   const ValueId gated = b.linear(x, gate), raised = b.linear(x, up);
-  return b.linear(b.swiglu(gated, raised),
+  const auto act = m.activation == config::Activation::Gelu ? Builder::Gate::Gelu : Builder::Gate::Silu;
+  return b.linear(b.swiglu(gated, raised, act),
                   b.weight(name + "down.weight", {embed, inner}, residual_stddev(m)));
 }
 

@@ -56,6 +56,9 @@ RopeFrequencies rope_frequencies(double theta, int64_t head_dim, const config::R
   switch (scaling.kind) {
     case config::RopeScalingKind::None:
       break;
+    case config::RopeScalingKind::Linear:
+      for (double& freq : rope.inv_freq) freq /= scaling.factor;
+      break;
     case config::RopeScalingKind::Llama3:
       for (double& freq : rope.inv_freq) freq = llama3(freq, scaling);
       break;

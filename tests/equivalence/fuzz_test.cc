@@ -226,6 +226,16 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["optimizer sgd with nesterov"] += c.recipe.optimizer.nesterov;
     seen["qk norm under tp"] += m.qk_norm && p.tp > 1;
     seen["qkv bias under tp"] += m.qkv_bias && p.tp > 1;
+    seen["norms of all heads under tp"] += m.qk_norm_over == config::QkNormOver::AllHeads && p.tp > 1;
+    seen["norms after the parts under sp"] += m.norms != config::NormPlaces::Pre && p.sequence_parallel;
+    seen["norm offset with recompute"] +=
+        m.norm_offset > 0 && c.recipe.memory.recompute != config::RecomputeKind::None;
+    seen["soft cap of attention under cp"] += m.attention_soft_cap > 0 && p.cp > 1;
+    seen["soft cap of logits under tp"] += m.logit_soft_cap > 0 && p.tp > 1;
+    seen["blocks with and without a window"] += m.full_attention_every == 2 && m.layers > 1;
+    seen["heads rotated in part"] += m.rotary_dim > 0;
+    seen["gelu gates under tp"] += m.activation == config::Activation::Gelu && p.tp > 1;
+    seen["neox under tp"] += m.family == config::Family::Neox && p.tp > 1;
     seen["one token"] += c.mask == MaskKind::OneToken && p.dp() > 1;
     seen["16 ranks"] += p.world() == 16;
     seen["packed"] += c.recipe.data.pack;

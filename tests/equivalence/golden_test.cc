@@ -52,7 +52,9 @@ config::Moe moe_of(const Json& j) {
 
 config::Model model_of(const Json& j) {
   config::Model m;
-  m.family = j["family"] == "gpt2" ? config::Family::Gpt2 : config::Family::Llama;
+  m.family = j["family"] == "gpt2"   ? config::Family::Gpt2
+             : j["family"] == "neox" ? config::Family::Neox
+                                     : config::Family::Llama;
   m.layers = j["layers"];
   m.embed = j["embed"];
   m.ffn = j["ffn"];
@@ -67,6 +69,21 @@ config::Model model_of(const Json& j) {
   m.qkv_bias = j["qkv_bias"];
   m.qk_norm = j["qk_norm"];
   m.max_positions = j["max_positions"];
+  m.norms = j.value("norms", "pre") == "pre"   ? config::NormPlaces::Pre
+            : j["norms"] == "post" ? config::NormPlaces::Post
+                                   : config::NormPlaces::Both;
+  m.norm_offset = j.value("norm_offset", 0.0);
+  if (j.value("activation", "silu") == "gelu") m.activation = config::Activation::Gelu;
+  if (j.value("qk_norm_over", "head") == "all_heads") m.qk_norm_over = config::QkNormOver::AllHeads;
+  m.full_attention_every = j.value("full_attention_every", int64_t{0});
+  m.no_rope_every = j.value("no_rope_every", int64_t{0});
+  m.rotary_dim = j.value("rotary_dim", int64_t{0});
+  m.local_rope_theta = j.value("local_rope_theta", 0.0);
+  m.embed_scale = j.value("embed_scale", 1.0);
+  m.attention_scale = j.value("attention_scale", 0.0);
+  m.attention_soft_cap = j.value("attention_soft_cap", 0.0);
+  m.logit_soft_cap = j.value("logit_soft_cap", 0.0);
+  m.parallel_blocks = j.value("parallel_blocks", false);
   if (j.contains("moe")) m.moe = moe_of(j["moe"]);
   if (j.contains("mla")) {
     const Json& a = j["mla"];
@@ -231,7 +248,8 @@ TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,
-                         testing::Values("llama", "llama3_rope_tied", "yarn_rope", "qwen2", "qwen3",
+                         testing::Values("gemma2", "gemma3", "olmo2", "smollm3", "neox", "neox_sequential",
+                                         "llama", "llama3_rope_tied", "yarn_rope", "qwen2", "qwen3",
                                          "mistral", "packed_documents", "gpt2", "mixtral", "top_k_first",
                                          "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank"),
                          [](const auto& info) { return info.param; });

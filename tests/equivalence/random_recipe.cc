@@ -164,7 +164,9 @@ class Generator {
   void model(Recipe& r) {
     config::Model& m = r.model;
     config::Parallel& p = r.parallel;
-    m.family = m.moe.experts > 0 || chance(1, 2) ? Family::Llama : Family::Gpt2;
+    m.family = m.moe.experts > 0 || chance(1, 2) ? Family::Llama
+               : chance(1, 3)                    ? Family::Neox
+                                                 : Family::Gpt2;
     m.layers = pick(1, 2);
     m.vocab = 256 + pick(0, 17);
     m.tied = chance(1, 2);
@@ -175,6 +177,14 @@ class Generator {
       m.head_dim = m.heads >= 8 ? of({2, 3}) : pick(3, 7);
       m.embed = m.heads * m.head_dim;
       m.dropout = of({0, 1}) ? 0.2 : 0;
+      return;
+    }
+    if (m.family == Family::Neox) {
+      m.kv_heads = m.heads;
+      m.head_dim = 2 * pick(1, 3);
+      m.embed = pick(12, 24);
+      if (m.head_dim > 2 && chance(1, 2)) m.rotary_dim = 2;
+      m.parallel_blocks = chance(1, 2);
       return;
     }
     m.embed = pick(12, 24);
@@ -197,6 +207,25 @@ class Generator {
     while (m.heads % m.kv_heads != 0 || (p.tp % m.kv_heads != 0 && m.kv_heads % p.tp != 0));
     m.qkv_bias = chance(1, 3);
     m.qk_norm = chance(1, 3);
+    if (chance(1, 2)) variations(m);
+  }
+
+  // What distinguishes Gemma, OLMo 2, SmolLM3 and GLM.
+  void variations(config::Model& m) {
+    m.norms = static_cast<config::NormPlaces>(pick(0, 2));
+    m.norm_offset = of({0, 1});
+    m.activation = static_cast<config::Activation>(pick(0, 1));
+    if (m.qk_norm) m.qk_norm_over = static_cast<config::QkNormOver>(pick(0, 1));
+    if (m.sliding_window > 0) {
+      m.full_attention_every = of({0, 1, 2});
+      if (chance(1, 2)) m.local_rope_theta = 100;
+    }
+    m.no_rope_every = of({0, 0, 1, 2});
+    if (m.head_dim > 2 && chance(1, 2)) m.rotary_dim = m.head_dim - 2;
+    if (chance(1, 2)) m.embed_scale = 3;
+    if (chance(1, 2)) m.attention_scale = 0.7;
+    if (chance(1, 2)) m.attention_soft_cap = 2;
+    if (chance(1, 2)) m.logit_soft_cap = 3;
   }
 
   // Heads as required by the tensor ranks and the context method.

@@ -133,8 +133,27 @@ std::vector<Change> model_changes() {
       model([](Model& m) { m.kv_heads = m.heads; }),
       model([](Model& m) { m.dropout = 0; }),
       model([](Model& m) { m.qkv_bias = false; }),
-      model([](Model& m) { m.qk_norm = false; }),
-      model([](Model& m) { m.sliding_window = 0; }),
+      model([](Model& m) {
+        m.qk_norm = false;
+        m.qk_norm_over = config::QkNormOver::Head;
+      }),
+      model([](Model& m) {
+        m.sliding_window = m.full_attention_every = 0;
+        m.local_rope_theta = 0;
+      }),
+      model([](Model& m) { m.norms = config::NormPlaces::Pre; }),
+      model([](Model& m) { m.norm_offset = 0; }),
+      model([](Model& m) { m.activation = config::Activation::Silu; }),
+      model([](Model& m) { m.qk_norm_over = config::QkNormOver::Head; }),
+      model([](Model& m) { m.full_attention_every = 0; }),
+      model([](Model& m) { m.local_rope_theta = 0; }),
+      model([](Model& m) { m.no_rope_every = 0; }),
+      model([](Model& m) { m.rotary_dim = 0; }),
+      model([](Model& m) { m.embed_scale = 1; }),
+      model([](Model& m) { m.attention_scale = 0; }),
+      model([](Model& m) { m.attention_soft_cap = 0; }),
+      model([](Model& m) { m.logit_soft_cap = 0; }),
+      model([](Model& m) { m.parallel_blocks = false; }),
       model([](Model& m) { m.rope_scaling = {}; }),
   };
 }

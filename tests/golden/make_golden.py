@@ -34,6 +34,12 @@ MOE = {
     "balance_loss": 0.0, "balance_scope": "micro_batch", "z_loss": 0.0, "capacity_factor": 0.0,
     "drop": "probability", "capacity_group": 1,
 }
+# What llama's relatives change; keys that a case does not name have these values.
+PLAIN = {
+    "norms": "pre", "norm_offset": 0.0, "activation": "silu", "qk_norm_over": "head", "full_attention_every": 0,
+    "no_rope_every": 0, "rotary_dim": 0, "local_rope_theta": 0.0, "embed_scale": 1.0, "attention_scale": 0.0,
+    "attention_soft_cap": 0.0, "logit_soft_cap": 0.0, "parallel_blocks": False,
+}
 # The scaled ropes use head_dim 8, so that their four frequencies fall into every band of the scaling.
 CASES = {
     "llama": {},
@@ -44,6 +50,22 @@ CASES = {
     "mistral": {"sliding_window": 5},
     "packed_documents": {"document_lengths": [[5, 7], [3, 1, 8]]},
     "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "max_positions": 16, "rope_theta": 0.0},
+    "gemma2": {
+        "tied": True, "norms": "both", "norm_offset": 1.0, "activation": "gelu", "sliding_window": 5,
+        "full_attention_every": 2, "embed_scale": 4.0, "attention_scale": 0.4, "attention_soft_cap": 0.05,
+        "logit_soft_cap": 0.3, "norm_eps": 1e-6,
+    },
+    "gemma3": {
+        "tied": True, "norms": "both", "norm_offset": 1.0, "activation": "gelu", "sliding_window": 4, "layers": 3,
+        "full_attention_every": 3, "embed_scale": 4.0, "qk_norm": True, "rope_theta": 1000.0,
+        "local_rope_theta": 100.0, "norm_eps": 1e-6,
+    },
+    "olmo2": {"norms": "post", "qk_norm": True, "qk_norm_over": "all_heads", "norm_eps": 1e-6},
+    "smollm3": {"tied": True, "layers": 3, "no_rope_every": 2, "head_dim": 6, "rotary_dim": 4},
+    "neox": {
+        "family": "neox", "kv_heads": 4, "head_dim": 8, "rotary_dim": 4, "parallel_blocks": True,
+    },
+    "neox_sequential": {"family": "neox", "kv_heads": 4},
     "mixtral": {"ffn": 10, "moe": {**MOE, "balance_loss": 0.3}},
     "top_k_first": {
         "ffn": 10, "moe": {**MOE, "order": "top_k_first", "balance_loss": 0.3, "balance_scope": "global", "z_loss": 0.2}
@@ -110,13 +132,14 @@ def expert_shapes(block, g):
 def shapes(g):
     """Parameter names and shapes in order."""
     e, h, kv, d, f = g["embed"], g["heads"], g["kv_heads"], g["head_dim"], g["ffn"]
-    gpt2 = g["family"] == "gpt2"
+    gpt2 = g["family"] != "llama"
     out = {"embed.weight": [g["vocab"], e]}
-    if gpt2:
+    if g["family"] == "gpt2":
         out["positions.weight"] = [g["max_positions"], e]
     for i in range(g["layers"]):
         block = f"blocks.{i}."
-        out[block + "attn_norm.weight"] = [e]
+        if g["norms"] != "post":
+            out[block + "attn_norm.weight"] = [e]
         if gpt2:
             out[block + "attn_norm.bias"] = [e]
         if "mla" in g:
@@ -127,12 +150,16 @@ def shapes(g):
                 if gpt2 or g["qkv_bias"]:
                     out[f"{block}attn.{name}.bias"] = [n, d]
             if g["qk_norm"]:
-                out[block + "attn.q_norm.weight"] = [d]
-                out[block + "attn.k_norm.weight"] = [d]
+                all_heads = g["qk_norm_over"] == "all_heads"
+                out[block + "attn.q_norm.weight"] = [h, d] if all_heads else [d]
+                out[block + "attn.k_norm.weight"] = [kv, d] if all_heads else [d]
             out[block + "attn.wo.weight"] = [e, h, d]
         if gpt2:
             out[block + "attn.wo.bias"] = [e]
-        out[block + "ffn_norm.weight"] = [e]
+        if g["norms"] != "pre":
+            out[block + "attn_post_norm.weight"] = [e]
+        if g["norms"] != "post":
+            out[block + "ffn_norm.weight"] = [e]
         if has_experts(g, i):
             out.update(expert_shapes(block, g))
             continue
@@ -146,6 +173,8 @@ def shapes(g):
         out[block + "ffn.down.weight"] = [e, f]
         if gpt2:
             out[block + "ffn.down.bias"] = [e]
+        if g["norms"] != "pre":
+            out[block + "ffn_post_norm.weight"] = [e]
     out["final_norm.weight"] = [e]
     if gpt2:
         out["final_norm.bias"] = [e]
@@ -179,8 +208,10 @@ def batch(g):
     return tokens, labels, positions, documents
 
 
-def rms_norm(x, weight, eps):
-    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+def rms_norm(x, weight, eps, offset=0.0):
+    """Over the dims of the weight."""
+    dims = tuple(range(-weight.dim(), 0))
+    return x / torch.sqrt((x * x).mean(dims, keepdim=True) + eps) * (offset + weight)
 
 
 def layer_norm(x, weight, bias, eps):
@@ -190,6 +221,20 @@ def layer_norm(x, weight, bias, eps):
 
 def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_exact(x):
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def soft_capped(x, cap):
+    return cap * torch.tanh(x / cap) if cap else x
+
+
+def windowed(g, block):
+    """Whether a block has the sliding window."""
+    every = g["full_attention_every"]
+    return bool(g["sliding_window"]) and not (every and (block + 1) % every == 0)
 
 
 def rope_frequencies(theta, rope, head_dim):
@@ -231,22 +276,30 @@ def rotate(x, positions, g):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
-def attention(x, p, block, g, positions, documents):
+def rotate_first(x, positions, g):
+    n = g["rotary_dim"] or x.shape[-1]
+    return torch.cat([rotate(x[..., :n], positions, g), x[..., n:]], dim=-1)
+
+
+def attention(x, p, i, g, positions, documents):
+    block = f"blocks.{i}."
     q, k, v = (torch.einsum("bse,hde->bshd", x, p[f"{block}attn.{n}.weight"]) for n in ("wq", "wk", "wv"))
-    if g["family"] == "gpt2" or g["qkv_bias"]:
+    if g["family"] != "llama" or g["qkv_bias"]:
         q, k, v = (y + p[f"{block}attn.{n}.bias"] for y, n in ((q, "wq"), (k, "wk"), (v, "wv")))
     if g["qk_norm"]:
-        q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"])
-        k = rms_norm(k, p[block + "attn.k_norm.weight"], g["norm_eps"])
-    if g["family"] == "llama":
-        q, k = rotate(q, positions, g), rotate(k, positions, g)
+        q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"], g["norm_offset"])
+        k = rms_norm(k, p[block + "attn.k_norm.weight"], g["norm_eps"], g["norm_offset"])
+    if g["family"] != "gpt2" and not (g["no_rope_every"] and (i + 1) % g["no_rope_every"] == 0):
+        r = {**g, "rope_theta": g["local_rope_theta"]} if windowed(g, i) and g["local_rope_theta"] else g
+        q, k = rotate_first(q, positions, r), rotate_first(k, positions, r)
     group = g["heads"] // g["kv_heads"]  # query heads h * group .. share KV head h
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-    return mix(q, k, v, math.sqrt(g["head_dim"]), p[block + "attn.wo.weight"], g, positions, documents)
+    divisor = 1 / g["attention_scale"] if g["attention_scale"] else math.sqrt(g["head_dim"])
+    return mix(q, k, v, divisor, p[block + "attn.wo.weight"], i, g, positions, documents)
 
 
-def latent_attention(x, p, block, g, positions, documents):
-    a = g["mla"]
+def latent_attention(x, p, i, g, positions, documents):
+    block, a = f"blocks.{i}.", g["mla"]
 
     def weight(name):
         return p[f"{block}attn.{name}.weight"]
@@ -262,23 +315,24 @@ def latent_attention(x, p, block, g, positions, documents):
     k = torch.cat([k_nope, k_rope.expand(-1, -1, g["heads"], -1)], dim=-1)
     factor = rope_frequencies(g["rope_theta"], g["rope_scaling"], a["rope_dim"])[1]
     divisor = math.sqrt(a["nope_dim"] + a["rope_dim"]) / factor**2
-    return mix(q, k, v, divisor, weight("wo"), g, positions, documents)
+    return mix(q, k, v, divisor, weight("wo"), i, g, positions, documents)
 
 
-def mix(q, k, v, divisor, wo, g, positions, documents):
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / divisor
+def mix(q, k, v, divisor, wo, i, g, positions, documents):
+    scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / divisor, g["attention_soft_cap"])
     gap = positions[:, :, None] - positions[:, None, :]
     seen = (gap >= 0) & (documents[:, :, None] == documents[:, None, :])
-    if g["sliding_window"]:
+    if windowed(g, i):
         seen &= gap < g["sliding_window"]  # a query sees itself and the window - 1 keys before it
     scores = scores.masked_fill(~seen[:, None], -math.inf)
     mixed = torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, dim=-1), v)
     return torch.einsum("bqhd,ehd->bqe", mixed, wo)
 
 
-def swiglu(x, p, name):
+def gated(x, p, name, activation):
     gate, up = x @ p[name + "gate.weight"].T, x @ p[name + "up.weight"].T
-    return (gate * torch.sigmoid(gate) * up) @ p[name + "down.weight"].T
+    act = gelu_tanh(gate) if activation == "gelu" else gate * torch.sigmoid(gate)
+    return (act * up) @ p[name + "down.weight"].T
 
 
 def best(values, count):
@@ -347,7 +401,7 @@ def experts(x, p, block, g, losses):
     losses["z_loss"] += m["z_loss"] * (torch.logsumexp(logits, -1) ** 2).mean()
 
     if m["shared_ffn"]:
-        shared = swiglu(x, p, name + "shared.")
+        shared = gated(x, p, name + "shared.", g["activation"])
         if m["shared_gate"]:
             shared = torch.sigmoid(x @ p[name + "shared_gate.weight"].T) * shared
         y = y + shared
@@ -356,40 +410,48 @@ def experts(x, p, block, g, losses):
 
 def forward(g, p, tokens, labels, positions, documents):
     """The loss over valid tokens, and the auxiliary losses."""
-    gpt2 = g["family"] == "gpt2"
+    gpt2 = g["family"] != "llama"  # or neox
     losses = {"balance_loss": torch.zeros((), dtype=torch.float64), "z_loss": torch.zeros((), dtype=torch.float64)}
     attend = latent_attention if "mla" in g else attention
 
     def norm(x, name):
         if gpt2:
             return layer_norm(x, p[name + ".weight"], p[name + ".bias"], g["norm_eps"])
-        return rms_norm(x, p[name + ".weight"], g["norm_eps"])
+        return rms_norm(x, p[name + ".weight"], g["norm_eps"], g["norm_offset"])
 
-    x = p["embed.weight"][tokens]
-    if gpt2:
+    def norm_before(x, name):
+        return x if g["norms"] == "post" else norm(x, name + "_norm")
+
+    def norm_after(x, name):
+        return x if g["norms"] == "pre" else norm(x, name + "_post_norm")
+
+    gelu = gelu_tanh if g["family"] == "gpt2" else gelu_exact
+    x = p["embed.weight"][tokens] * g["embed_scale"]
+    if g["family"] == "gpt2":
         x = x + p["positions.weight"][positions]
     for i in range(g["layers"]):
         block = f"blocks.{i}."
-        y = attend(norm(x, block + "attn_norm"), p, block, g, positions, documents)
-        x = x + (y + p[block + "attn.wo.bias"] if gpt2 else y)
-        y = norm(x, block + "ffn_norm")
+        before = x
+        y = attend(norm_before(x, block + "attn"), p, i, g, positions, documents)
+        x = x + norm_after(y + p[block + "attn.wo.bias"] if gpt2 else y, block + "attn")
+        y = norm_before(before if g["parallel_blocks"] else x, block + "ffn")
         if gpt2:
-            hidden = gelu_tanh(y @ p[block + "ffn.up.weight"].T + p[block + "ffn.up.bias"])
+            hidden = gelu(y @ p[block + "ffn.up.weight"].T + p[block + "ffn.up.bias"])
             y = hidden @ p[block + "ffn.down.weight"].T + p[block + "ffn.down.bias"]
         elif has_experts(g, i):
             y = experts(y, p, block, g, losses)
         else:
-            y = swiglu(y, p, block + "ffn.")
-        x = x + y
+            y = gated(y, p, block + "ffn.", g["activation"])
+        x = x + norm_after(y, block + "ffn")
     x = norm(x, "final_norm")
-    logits = x @ p["embed.weight" if g["tied"] else "head.weight"].T
+    logits = soft_capped(x @ p["embed.weight" if g["tied"] else "head.weight"].T, g["logit_soft_cap"])
     valid = labels >= 0
     each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     return (each * valid).sum() / valid.sum(), losses
 
 
 def compute(case):
-    g = {**LLAMA, **CASES[case]}
+    g = {**LLAMA, **PLAIN, **CASES[case]}
     p = {name: weights(name, shape) for name, shape in shapes(g).items()}
     flat = batch(g)
     loss, losses = forward(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
@@ -399,7 +461,10 @@ def compute(case):
 
 def write(case):
     g, p, (tokens, labels, positions, documents), loss, losses = compute(case)
-    model = {key: value for key, value in g.items() if key not in ("seq", "batch", "document_lengths")}
+    model = {
+        key: value for key, value in g.items()
+        if key not in ("seq", "batch", "document_lengths") and value != PLAIN.get(key)
+    }
     # Floats are printed with as many digits (up to 17) as it takes to read them back bit-equal.
     head = {
         "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens,
