@@ -3,22 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/glob.h"
 #include "base/text.h"
 #include "graph/autodiff.h"
 
 namespace quintet::graph {
-namespace {
-
-bool glob_match(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern[0] == '*')
-    return glob_match(pattern.substr(1), text) || (!text.empty() && glob_match(pattern, text.substr(1)));
-  return !text.empty() && (pattern[0] == '?' || pattern[0] == text[0]) &&
-         glob_match(pattern.substr(1), text.substr(1));
-}
-
-}  // namespace
-
 Builder::Builder(BuildOptions given) : options_(std::move(given)) {
   const BuildOptions& options = options_;
   if (options.seq_len <= 0 || options.tokens <= 0 || options.tokens % options.seq_len != 0)
@@ -137,7 +126,7 @@ void Builder::freeze(const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     bool hit = false;
     for (Param& p : graph_.params())
-      if (glob_match(pattern, graph_.value(p.value).name)) p.trainable = false, hit = true;
+      if (base::glob_match(pattern, graph_.value(p.value).name)) p.trainable = false, hit = true;
     if (!hit) fail_unmatched(pattern);
   }
 }
@@ -148,7 +137,7 @@ void Builder::assign_groups() {
     const Param* taken = nullptr;
     bool hit = false;
     for (Param& p : graph_.params()) {
-      if (!glob_match(group.match, graph_.value(p.value).name)) continue;
+      if (!base::glob_match(group.match, graph_.value(p.value).name)) continue;
       if (p.group >= 0) {
         taken = &p;
         continue;
