@@ -119,12 +119,15 @@ class Executor {
   // Host memory that the executor owns, for copies of a state that is saved; page-locked where the device
   // copies faster for it. One block: a second call frees the first.
   virtual std::span<std::byte> staging(int64_t bytes);
-  // Copies ranges into it, each to its own place, and returns when all have arrived.
+  // Copies ranges of the states that are saved into it, each to its own place. Where the device copies by
+  // itself, that goes on beside the next run, which waits for it before it changes any of them; wait_staged()
+  // returns, in any thread, when all have arrived.
   struct Staged {
     Range from;
     int64_t to = 0;  // in staging()
   };
   virtual void stage(std::span<const Staged> copies);
+  virtual void wait_staged() {}
   // `fill` must write all of the bytes that it gets: their old contents are unknown.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
   virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;

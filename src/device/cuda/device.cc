@@ -167,6 +167,14 @@ void Stream::wait(const Event& event) const {
   check(cudaStreamWaitEvent(handle_, event.handle(), 0), "cudaStreamWaitEvent");
 }
 
+void Stream::wait_outside(const Event& event) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
+  const unsigned flags =
+      status == cudaStreamCaptureStatusActive ? cudaEventWaitExternal : cudaEventWaitDefault;
+  check(cudaStreamWaitEvent(handle_, event.handle(), flags), "cudaStreamWaitEvent");
+}
+
 void Stream::synchronize() const { check(cudaStreamSynchronize(handle_), "work on the GPU"); }
 
 void Stream::copy(void* to, const void* from, int64_t bytes) const {

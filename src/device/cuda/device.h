@@ -109,6 +109,9 @@ class Stream {
   StreamHandle handle() const { return handle_; }
   void record(const Event& event) const;
   void wait(const Event& event) const;
+  // The same for an event that is recorded outside: a graph that is being captured waits for the event as it
+  // is when the graph is launched.
+  void wait_outside(const Event& event) const;
   void synchronize() const;
   // Between any two kinds of memory; asynchronous only if host memory is pinned.
   void copy(void* to, const void* from, int64_t bytes) const;

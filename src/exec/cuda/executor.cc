@@ -74,6 +74,7 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
     for (size_t i = 0; i < program.scalar_table.size(); ++i)
       reinterpret_cast<double*>(back.values.data())[i] = program.scalar_table[i].initial;
   }
+  copies_.record(staged_);  // none is in progress
   streams_[0].copy(address(program.scalars), readbacks_[0].values.data(), scalars_bytes(program));
   progress_.mark(0, 0,
                  streams_[0].handle());  // loads its code now, not after a call that waits for a peer
@@ -90,9 +91,10 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
 // A run still in progress, because something else failed, must not lose its memory. It may wait for its peers
 // forever, so its calls are aborted.
 CudaExecutor::~CudaExecutor() {
-  if (started_ == finished_) return;
   try {
     gpu::use_device(device_);
+    copies_.synchronize();
+    if (started_ == finished_) return;
     for (const auto& c : comms_) c->abort("the rank's executor is destroyed while a step is running");
     for (const gpu::Stream& stream : streams_) stream.synchronize();
   } catch (...) {  // the first failure is reported where it occurred
@@ -326,6 +328,7 @@ void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, 
         replays && step.piece >= 0 ? &p.plan.pieces[static_cast<size_t>(step.piece)] : nullptr;
     if (piece != nullptr && piece->issues.front() != static_cast<int>(i)) continue;  // part of a launch
     const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
+    if (step.changes_saved) stream.wait_outside(staged_);
     for (int w = 0; w < step.num_waits; ++w)
       stream.wait(p.events[static_cast<size_t>(p.plan.waits[static_cast<size_t>(step.first_wait + w)])]);
     const InstrKind kind = instr_of(program_, expanded.issues[i]).kind;
@@ -450,9 +453,16 @@ std::span<std::byte> CudaExecutor::staging(int64_t bytes) {
 
 void CudaExecutor::stage(std::span<const Staged> copies) {
   gpu::use_device(device_);
+  streams_[0].record(fork_);  // after whatever changed the states
+  copies_.wait(fork_);
   for (const Staged& copy : copies)
-    streams_[0].copy(staging_.data() + copy.to, address(copy.from), copy.from.bytes);
-  streams_[0].synchronize();
+    copies_.copy(staging_.data() + copy.to, address(copy.from), copy.from.bytes);
+  copies_.record(staged_);
+}
+
+void CudaExecutor::wait_staged() {
+  gpu::use_device(device_);
+  staged_.synchronize();
 }
 
 void CudaExecutor::write(const Range& range, const std::function<void(std::byte*)>& fill) {

@@ -40,6 +40,7 @@ class CudaExecutor : public Executor {
   HostBytes read(const Range& range) const override;
   std::span<std::byte> staging(int64_t bytes) override;
   void stage(std::span<const Staged> copies) override;
+  void wait_staged() override;
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
   void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
@@ -117,6 +118,8 @@ class CudaExecutor : public Executor {
   std::byte* arena_;  // in memory_, such that the workspace is aligned for kernels
   std::vector<device::cuda::Stream> streams_;
   device::cuda::Pinned staging_;  // see staging()
+  device::cuda::Stream copies_;   // into staging_
+  device::cuda::Event staged_;    // they have arrived
   Readback readbacks_[2];
   int64_t started_ = 0, finished_ = 0;  // runs
   std::vector<double> host_scalars_;    // inputs of the next run

@@ -41,6 +41,7 @@ class Planner {
     const std::vector<int> frees = poison_ ? frees_before_messages(p_, e_, buffers_in_messages(p_))
                                            : std::vector<int>(e_.issues.size(), -1);
     for (size_t i = 0; i < e_.issues.size(); ++i) waits(i, frees[i]);
+    saved_states();
     loads();
     counts();
     pieces();
@@ -110,6 +111,37 @@ class Planner {
     return {begin, begin + o.bytes()};
   }
 
+  // Gathering parameters in place leaves a rank's own range as it is.
+  static bool changes(const Instr& i, const program::Operand& out) {
+    const bool gathers = i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::AllGather;
+    return !gathers || i.in[0].buffer != out.buffer;
+  }
+
+  void saved_states() {
+    std::vector<Bytes> saved;
+    const auto add = [&](program::BufferId id, int64_t offset, int64_t bytes) {
+      const int64_t begin = p_.buffer(id).offset + offset;
+      saved.push_back({begin, begin + bytes});
+    };
+    for (const program::GroupSlot& s : p_.slots) {
+      if (s.keep != graph::Keep::Saved) continue;
+      const int64_t elements = (s.count + s.block - 1) / s.block,
+                    bytes = elements * (s.lower.valid() ? 2 : base::size_of(s.dtype));  // split in halves
+      add(s.buffer, s.offset_bytes, bytes);
+      if (s.lower.valid()) add(s.lower, 0, bytes);
+    }
+    for (const program::StatePlace& s : p_.states) saved.push_back(bytes_of(s.place));
+    std::vector<char> found(p_.streams.size(), 0);
+    for (size_t i = 0; i < e_.issues.size(); ++i) {
+      char& in_lane = found[static_cast<size_t>(plan_.steps[i].lane)];
+      if (in_lane != 0) continue;
+      for (const program::Operand& o : instr(i).out)
+        for (const Bytes& s : saved)
+          if (s.meets(bytes_of(o)) && changes(instr(i), o)) in_lane = 1;
+      plan_.steps[i].changes_saved = in_lane != 0;
+    }
+  }
+
   static bool exchanges_by_counts(const Instr& i) {
     return i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::AllToAllV &&
            i.in.size() > 1 && i.attrs.integer("pad") == 0;
@@ -169,7 +201,7 @@ class Planner {
       if (step.lane != 0) continue;
       const InstrKind kind = instr(i).kind;
       const bool fits = kind == InstrKind::Compute || kind == InstrKind::Free;
-      if (!fits || step.num_waits > 0) finish();
+      if (!fits || step.num_waits > 0 || step.changes_saved) finish();
       if (!fits) continue;
       now.push_back(static_cast<int>(i));
       if (step.event >= 0) finish();

@@ -21,6 +21,8 @@ struct LaunchPlan {
     int num_waits = 0;
     int event = -1;  // recorded after it; -1: none
     int load = -1;   // LoadBatch: index into `loads`
+    // The first of its lane that changes a state which checkpoints save: copies of the states must be over.
+    bool changes_saved = false;
     int piece = -1;  // index into `pieces`; -1: launched by itself
     // Row exchange by counts: their offset in the page-locked memory for counts, and whether this issue
     // transfers them there.
@@ -47,8 +49,8 @@ struct LaunchPlan {
 
   int64_t counts_bytes = 0;
 
-  // Issues of the compute stream without collectives, in order. The first may wait for events, and the last
-  // may be followed by one. Pieces with equal launches share a graph.
+  // Issues of the compute stream without collectives, in order. The first may wait for events or copies, and
+  // the last may be followed by one. Pieces with equal launches share a graph.
   struct Piece {
     std::vector<int> issues;
     int graph = 0;

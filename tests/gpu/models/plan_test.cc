@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "compiler/compile.h"
 #include "exec/cuda/kernel.h"
@@ -85,6 +86,34 @@ TEST(LaunchPlan, InputsOfMicroBatchesDoNotOverlap) {
     }
   }
   EXPECT_GE(plan.staging_bytes, at);
+}
+
+// The copy of a checkpoint may run until the first instruction that changes what it copies: not before the
+// gradients are complete.
+TEST(LaunchPlan, UpdatesWaitForTheCopyOfTheStates) {
+  for (const auto& layout : kLayouts) {
+    const compiler::Compiled c = compile(layout, 0);
+    const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+    std::set<int> buffers;
+    for (const program::GroupSlot& s : c.program.slots)
+      if (s.keep == graph::Keep::Saved) buffers.insert({s.buffer.value, s.lower.value});
+    size_t first = plan.steps.size();
+    std::set<int> waited;  // lanes
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      const LaunchPlan::Step& step = plan.steps[i];
+      const program::Instr& instr = instr_of(c.program, c.step.issues[i]);
+      if (step.changes_saved) {
+        EXPECT_TRUE(waited.insert(step.lane).second) << "once for each lane";
+        first = std::min(first, i);
+      }
+      if (instr.kind != program::InstrKind::Compute) continue;
+      for (const program::Operand& o : instr.out)
+        if (buffers.contains(o.buffer.value) && instr.note.find("gather") == std::string::npos)
+          EXPECT_TRUE(waited.contains(step.lane)) << "issue " << i << " writes a state";
+    }
+    ASSERT_LT(first, plan.steps.size()) << "a step changes the states";
+    EXPECT_GT(first, plan.steps.size() / 2) << "and not before its end";
+  }
 }
 
 const std::vector<std::string> kExpertsElsewhere = {"model.moe.experts=4", "model.moe.top_k=2",
