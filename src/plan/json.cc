@@ -101,10 +101,15 @@ Json json_of(const Report& r) {
                {"warnings", r.warnings},
                {"notes", r.notes},
                {"recipe", Json::parse(config::to_json(r.recipe))}};
-  if (const auto& p = r.checkpoint)
-    json["checkpoint"] = {{"bytes", p->bytes},           {"bytes_per_rank", p->bytes_per_rank},
-                          {"files", p->files},           {"metadata_operations", p->metadata_operations},
-                          {"disk_bytes", p->disk_bytes}, {"seconds", p->seconds}};
+  const CheckpointPlan& p = r.checkpoint;
+  json["checkpoint"] = {{"bytes", p.bytes},
+                        {"bytes_per_rank", p.bytes_per_rank},
+                        {"host_staging_bytes", p.host.staging},
+                        {"host_peer_bytes", p.host.peers},
+                        {"files", p.files},
+                        {"metadata_operations", p.metadata_operations},
+                        {"disk_bytes", p.disk_bytes},
+                        {"seconds", p.seconds}};
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "compiler/compile.h"
 #include "models/build.h"
 #include "plan/layout_warnings.h"
 #include "plan/memory.h"
@@ -72,21 +73,23 @@ compiler::Ranks compile_classes(const config::Recipe& recipe, const Assumptions&
 
 }  // namespace
 
-std::optional<CheckpointPlan> checkpoint_plan(const config::Recipe& recipe,
-                                              const std::vector<graph::StateDecl>& states) {
-  if (!recipe.checkpoint.every.is_on()) return std::nullopt;
-  CheckpointPlan plan;
-  for (const graph::StateDecl& s : states)
-    if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar)  // split masters are saved whole
-      plan.bytes += s.encoding == graph::Encoding::Split ? s.type.bytes() : graph::stored_bytes(s);
+CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& classes) {
+  CheckpointPlan plan{.bytes = program::checkpoint_bytes(classes.states), .host = {}};
   const int64_t ranks = recipe.parallel.world();
+  const program::SavingKeys keys{.staged = recipe.checkpoint.every.is_on(),
+                                 .peers = recipe.checkpoint.peer_every > 0,
+                                 .on_gpu = recipe.run.device == config::DeviceKind::Cuda};
+  for (const compiler::RankProgram& rank : classes.program) {
+    const program::SavingMemory host = program::saving_memory(rank.program, classes.states, keys);
+    if (host.total() > plan.host.total()) plan.host = host;
+  }
   plan.bytes_per_rank = (plan.bytes + ranks - 1) / ranks;
   plan.files = ranks + 2;
   // A rank makes the folder, and creates, flushes and closes its shard, which rank 0 opens and closes. Then
   // two folders are flushed; manifest and pointer are created, flushed, closed and renamed, each with a flush
   // of its folder.
   plan.metadata_operations = 6 * ranks + 2 + 2 * 5;
-  plan.disk_bytes = plan.bytes * (recipe.checkpoint.keep + 1);
+  plan.disk_bytes = plan.bytes * (keys.staged ? recipe.checkpoint.keep + 1 : 1);
   if (recipe.checkpoint.bandwidth.value > 0)
     plan.seconds = static_cast<double>(plan.bytes) / static_cast<double>(recipe.checkpoint.bandwidth.value);
   return plan;
@@ -100,7 +103,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.parameters = models::parameter_count(ranks.model);
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
   report.state = state_of(ranks.states);
-  report.checkpoint = checkpoint_plan(recipe, ranks.states);
+  report.checkpoint = checkpoint_plan(recipe, ranks);
   report.memory = memory_of(ranks, machine_of(assumptions));
 
   std::set<std::string> remarks;

@@ -15,6 +15,11 @@
 #include "hardware/cluster.h"
 #include "plan/model_state.h"
 #include "program/program.h"
+#include "program/saved_bytes.h"
+
+namespace quintet::compiler {
+struct Ranks;  // compile.h
+}
 
 namespace quintet::plan {
 
@@ -110,18 +115,18 @@ struct Time {
   std::vector<LinkBytes> links;  // of the busiest rank
 };
 
-// A checkpoint of the recipe (checkpoint.every). Every rank writes an equal part, from a copy in host memory.
+// A checkpoint of the recipe. Every rank writes an equal part: with checkpoint.every from a copy in host
+// memory, at the end of a run directly.
 struct CheckpointPlan {
   int64_t bytes = 0;                // of all tensors
-  int64_t bytes_per_rank = 0;       // copied to the host, and written
+  int64_t bytes_per_rank = 0;       // written
+  program::SavingMemory host;       // of a rank
   int64_t files = 0;                // shards, manifest and pointer
   int64_t metadata_operations = 0;  // of the file system, in one save: create, flush, close, rename, open
   int64_t disk_bytes = 0;           // with those that are kept, while one is written
   double seconds = 0;               // to write or read it at checkpoint.bandwidth; 0: not set
 };
-// Empty without checkpoint.every.
-std::optional<CheckpointPlan> checkpoint_plan(const config::Recipe& recipe,
-                                              const std::vector<graph::StateDecl>& states);
+CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& ranks);
 
 struct Timeline;  // timeline.h
 
@@ -130,7 +135,7 @@ struct Report {
   Assumptions assumptions;
   int64_t parameters = 0, active_parameters = 0;
   ModelState state;
-  std::optional<CheckpointPlan> checkpoint;
+  CheckpointPlan checkpoint;
   Memory memory;
   Time time;
   std::vector<std::string> warnings;         // of layout_warnings.h

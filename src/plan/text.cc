@@ -93,11 +93,13 @@ class Page {
   }
 
   void checkpoint() {
-    if (!r_.checkpoint) return;
-    const CheckpointPlan& c = *r_.checkpoint;
+    const CheckpointPlan& c = r_.checkpoint;
     line("");
-    line("checkpoint: {} in {} files, {} of disk with the {} that are kept", human_bytes(c.bytes),
-         base::thousands(c.files), human_bytes(c.disk_bytes), r_.recipe.checkpoint.keep);
+    line("checkpoint: {} in {} files, {}", human_bytes(c.bytes), base::thousands(c.files),
+         r_.recipe.checkpoint.every.is_on()
+             ? fmt::format("{} of disk with the {} that are kept", human_bytes(c.disk_bytes),
+                           r_.recipe.checkpoint.keep)
+             : "one at the end of the run");
     line("  {} metadata operations per save", base::thousands(c.metadata_operations));
     if (c.seconds > 0)
       line("  written or read in {} at checkpoint.bandwidth {}/s",
@@ -128,11 +130,14 @@ class Page {
                ? std::string("evenly")
                : fmt::format("at {:.3g} times the even share", r_.assumptions.imbalance));
     line("  peak at {}{}", most.peak_at, moments());
-    if (const auto& c = r_.checkpoint)
+    const program::SavingMemory& host = r_.checkpoint.host;
+    if (host.staging > 0)
       line("  host             {} per rank for the copy that a checkpoint is written from",
-           human_bytes(c->bytes_per_rank));
-    else
-      line("  host and disk    unused: all state stays on the device");
+           human_bytes(host.staging));
+    if (host.peers > 0)
+      line("  host             {} per rank for copies of its state and of another rank's",
+           human_bytes(host.peers));
+    if (host.total() == 0) line("  host             unused: all state stays on the device");
     if (m.ranks.size() > 1) {
       std::string stages;
       for (const RankMemory& s : m.ranks)

@@ -1,0 +1,28 @@
+// How much state a checkpoint has, and how much of it a rank holds: what copies of it in host memory take.
+#pragma once
+
+#include <vector>
+
+#include "graph/step_graph.h"
+#include "program/program.h"
+
+namespace quintet::program {
+
+// All tensors of a checkpoint.
+int64_t checkpoint_bytes(const std::vector<graph::StateDecl>& states);
+// The states that a rank has in its memory, replicated ones included, with the padding between parameters.
+int64_t saved_bytes(const Program& program);
+
+// Host memory of a rank beside its arena, with these recipe keys.
+struct SavingMemory {
+  int64_t staging = 0;  // checkpoint.every: the copy that is written; its share of all, on average
+  int64_t peers = 0;    // checkpoint.peer_every: two copies of its state and two of another rank's
+  int64_t total() const { return staging + peers; }
+};
+struct SavingKeys {
+  bool staged = false, peers = false, on_gpu = false;
+};
+SavingMemory saving_memory(const Program& program, const std::vector<graph::StateDecl>& states,
+                           const SavingKeys& keys);
+
+}  // namespace quintet::program
