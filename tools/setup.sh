@@ -2,7 +2,7 @@
 # Installs what building and testing Quintet needs on Debian or Ubuntu. If nothing is missing, it changes nothing, needs
 # no privileges and does not access the network.
 #   tools/setup.sh            compiler, CMake, libraries, MPI, clang-format
-#   tools/setup.sh --bench    also the benchmarks' dependencies: Google Benchmark, and PyTorch in build/peer-venv
+#   tools/setup.sh --bench    also the benchmarks' dependencies: Google Benchmark, fio, and PyTorch in build/peer-venv
 #   tools/setup.sh --cuda     also the headers of the cuDNN front end in build/cudnn-frontend, for QUINTET_CUDA=ON. The
 #                             toolkit itself (13.0 or later), cuDNN 9 and NCCL come from NVIDIA's packages
 #   tools/setup.sh --tidy     also clang-tidy 19 (make tidy)
@@ -43,7 +43,7 @@ for argument in "$@"; do
     *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --pages, --coverage, --docs, --hf or --check" >&2; exit 2 ;;
   esac
 done
-if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
+if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv fio); fi
 if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] && ! python3 -m pip --version >/dev/null 2>&1; then
   packages+=(python3-pip)  # downloads the front end
 fi

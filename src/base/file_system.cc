@@ -136,6 +136,13 @@ void InputFile::read(int64_t position, std::span<std::byte> out) const {
   }
 }
 
+void forget_cached(const Path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+}
+
 std::vector<Path> list_folder(const Path& folder) {
   std::vector<Path> names;
   std::error_code error;

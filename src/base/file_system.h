@@ -66,6 +66,9 @@ class InputFile {
   int64_t size_ = 0;
 };
 
+// Asks the system to drop its copy of a file, so that the next read comes from the disk; for measurements.
+void forget_cached(const Path& path);
+
 // Entries of a folder by name, sorted; empty when it does not exist.
 std::vector<Path> list_folder(const Path& folder);
 

@@ -1,4 +1,4 @@
-// `quintet bench step`.
+// `quintet bench step` and `quintet bench checkpoint`.
 #pragma once
 
 #include "cli/verbs.h"
@@ -6,5 +6,6 @@
 namespace quintet::cli {
 
 Verb add_bench_step(CLI::App& bench);
+Verb add_bench_checkpoint(CLI::App& bench);
 
 }  // namespace quintet::cli

@@ -59,10 +59,11 @@ Verb add_bench_reference(CLI::App& bench) {
 }  // namespace
 
 Verb add_bench(CLI::App& app) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "measure a recipe's step, or compare plans with published runs");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "measure a recipe's step or its checkpoints, or compare plans with published runs");
   bench->require_subcommand(1);
-  const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench)};
+  const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench),
+                                     add_bench_checkpoint(*bench)};
   return {bench, [benches] {
             for (const Verb& verb : benches)
               if (verb.command->parsed()) return verb.action();

@@ -18,6 +18,7 @@ struct GenerateVerbOptions {
   std::string folder;
   tools::GenerateOptions generate;
   std::string device;
+  int64_t step = -1;  // -1: the newest
   bool json = false;
 };
 
@@ -26,6 +27,7 @@ int generate_action(const GenerateVerbOptions& o) {
   options.threads = train::kernel_threads({}, 1);
   if (!o.device.empty()) options.device = config::value_of<config::DeviceKind>(o.device);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
+  if (o.step >= 0) options.step = o.step;
   bool begun = false;
   // A file or pipe gets the bytes as they are.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -47,9 +49,16 @@ int generate_action(const GenerateVerbOptions& o) {
 }  // namespace
 
 Verb add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "generate text from a finished run or a checkpoint");
+  CLI::App* command = app.add_subcommand("generate", "generate text from a run or a checkpoint");
   auto o = std::make_shared<GenerateVerbOptions>();
-  command->add_option("RUN_FOLDER", o->folder, "a run folder, or a checkpoint")->required();
+  command
+      ->add_option("RUN_FOLDER", o->folder,
+                   "a run folder, of which the newest checkpoint is taken, or a checkpoint")
+      ->required();
+  command->add_option("--step", o->step, "the checkpoint of this step instead of the newest")
+      ->type_name("N")
+      ->check(integer_in(0, int64_t{1} << 53));
+  command->add_flag("--ema", o->generate.averages, "use the averages of the weights (optimizer.ema)");
   command->add_option("--prompt", o->generate.prompt, "text to continue")
       ->type_name("TEXT")
       ->capture_default_str();

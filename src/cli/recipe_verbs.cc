@@ -54,7 +54,7 @@ int program_action(const ProgramOptions& o) {
 
 struct VerifyVerbOptions {
   RecipeOptions recipe;
-  std::string reference;
+  std::string reference, from;
   bool json = false, synthetic = false;
 };
 
@@ -63,6 +63,7 @@ int verify_action(const VerifyVerbOptions& o) {
   tools::VerifyOptions options;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   options.synthetic = o.synthetic;
+  options.from = o.from;
   options.disabled_passes = o.recipe.disabled_passes();
   if (!o.reference.empty()) options.reference = config::value_of<config::DeviceKind>(o.reference);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
@@ -111,6 +112,11 @@ Verb add_verify(CLI::App& app) {
   o->recipe.add_passes_to(*command);
   command->add_option("--reference", o->reference, "device of the single rank (default: the recipe's)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  command
+      ->add_option(
+          "--from", o->from,
+          "start both with the weights of this checkpoint, or of a run's newest one, instead of new ones")
+      ->type_name("CHECKPOINT");
   command->add_flag("--synthetic", o->synthetic, "use random tokens instead of the recipe's data");
   command->add_flag("--json", o->json, "print JSON");
   command->footer(

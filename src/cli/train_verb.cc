@@ -23,7 +23,8 @@ struct TrainOptions {
   RecipeOptions recipe;
   bool overwrite = false, json = false, dry_run = false, verbose = false, weights_only = false;
   std::string trace, cluster, from;
-  std::vector<std::string> allow;
+  std::vector<std::string> allow, load;
+  int64_t step = -1;  // of --from; -1: the newest
   int64_t sample = 80;
 };
 
@@ -57,7 +58,9 @@ int train_action(const TrainOptions& o) {
   train::RunOptions options;
   options.overwrite = o.overwrite;
   options.from = o.from;
+  if (o.step >= 0) options.from_step = o.step;
   options.weights_only = o.weights_only;
+  options.load = o.load;
   options.allow = o.allow;
   options.version = QUINTET_VERSION;
   options.dry_run = o.dry_run;
@@ -121,6 +124,14 @@ Verb add_train(CLI::App& app) {
   command
       ->add_option("--from", o->from, "start from this checkpoint, unless the run folder has one of its own")
       ->type_name("CHECKPOINT");
+  command->add_option("--step", o->step, "with --from: the checkpoint of this step instead of the newest")
+      ->type_name("N")
+      ->check(integer_in(0, int64_t{1} << 53));
+  command
+      ->add_option("--load", o->load,
+                   "with --from: PATTERN=fresh initialises the tensors of these names as at step 1, "
+                   "PATTERN=ignore leaves those out that only the checkpoint has; may be repeated")
+      ->type_name("PATTERN=POLICY");
   command->add_flag("--weights-only", o->weights_only,
                     "with --from: take only the weights, and start at step 1");
   command

@@ -333,9 +333,10 @@ constexpr ProblemCode kCodes[] = {
      "dp.",
      "run.noise_scale_every=5\nrun.noise_scale_batch=12", "run.noise_scale_batch=8"},
 
-    {"Q1720", "checkpoints are written to disk at given intervals",
-     "This version cannot save checkpoints as the key asks yet.", "checkpoint.peer_every=1",
-     "checkpoint.peer_every=0"},
+    {"Q1721", "copies in another rank's memory need another rank",
+     "checkpoint.peer_every keeps a copy of every rank's state in another rank's memory, from which it is "
+     "restored when the rank is lost. A run of one rank has no other.",
+     "checkpoint.peer_every=1", "checkpoint.peer_every=0"},
 
     // ---- Q20: the run and the machine
     {"Q2001", kDataExists,

@@ -72,8 +72,10 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
                           : fmt::format("a shorter warm-up: it takes {} steps", warm));
 }
 
-void checkpoint_keys_are_supported(const Recipe& r, const Fail& fail) {
-  if (r.checkpoint.peer_every > 0) fail("checkpoint.peer_every", "is not supported yet", "0");
+void peer_copies_have_a_peer(const Recipe& r, const Fail& fail) {
+  if (r.checkpoint.peer_every > 0 && r.parallel.world() < 2)
+    fail("checkpoint.peer_every", "copies a rank's state to another rank's memory, and there is only one",
+         "0");
 }
 
 // ---- batch.ramp
@@ -191,9 +193,10 @@ std::vector<Rule> training_rules() {
        {"optimizer.weight_decay", "optimizer.weight_decay_ramp.kind",
         "optimizer.weight_decay_ramp.start_ratio", "optimizer.weight_decay_ramp.final_ratio"},
        weight_decay_ramp_ramps},
-      {"checkpoints are written to disk at given intervals",
-       {"checkpoint.every", "checkpoint.peer_every"},
-       checkpoint_keys_are_supported},
+      {"copies in another rank's memory need another rank",
+       {"checkpoint.peer_every", "parallel.dp_replicate", "parallel.dp_shard", "parallel.tp", "parallel.pp",
+        "parallel.cp"},
+       peer_copies_have_a_peer},
       {"batch.ramp grows to batch.global",
        {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "parallel.dp_replicate",
         "parallel.dp_shard"},

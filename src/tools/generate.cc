@@ -14,13 +14,12 @@
 #include "comm/local.h"
 #include "config/parse.h"
 #include "tokenizer/tokenizer.h"
+#include "train/checkpointer.h"
 #include "train/element.h"
 #include "train/loop.h"
 #include "train/rank.h"
-#include "train/run_folder.h"
-#include "train/run_state.h"
+#include "train/resume.h"
 #include "train/saved_state.h"
-#include "train/weights_file.h"
 
 namespace quintet::tools {
 
@@ -53,41 +52,13 @@ config::DeviceKind device_for(const config::Recipe& recipe, const GenerateOption
   return config::DeviceKind::Cpu;
 }
 
-// A trained model: the weights of a finished run, or a checkpoint.
-struct Weights {
-  config::Recipe recipe;
-  base::Path file, checkpoint;  // one of them
-};
-
-Weights find_weights(const base::Path& path) {
-  const train::RunFolder folder(path);
-  if (base::file_exists(folder.recipe_file()) && base::file_exists(folder.weights()))
-    return {
-        .recipe = config::load(folder.recipe_file().string()), .file = folder.weights(), .checkpoint = {}};
-  if (checkpoint::Store(path / checkpoint::kStoreFolder).list().empty() &&
-      checkpoint::Store(path).list().empty() && !base::file_exists(path / checkpoint::kManifestFile))
-    base::fail_user(
-        "'{}' is not a finished run and has no checkpoint: it must contain recipe.toml and "
-        "model.safetensors, "
-        "or be a checkpoint",
-        path.string());
-  const base::Path found = checkpoint::find_checkpoint(path), manifest = found / checkpoint::kManifestFile;
-  const train::RunState state = train::parse_run_state(
-      checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run, manifest.string());
-  return {.recipe = config::parse(state.recipe, {}, manifest.string()), .file = {}, .checkpoint = found};
-}
-
 // Returns the logits after the last of `ids`, which must fit in seq_len.
 class Window {
  public:
-  Window(const config::Recipe& recipe, comm::World& world, int threads, const Weights& weights)
-      : recipe_(recipe), rank_(recipe, world, {.threads = threads, .infer = true}) {
-    if (weights.checkpoint.empty()) {
-      train::load_weights(rank_, weights.file.string());
-      return;
-    }
-    checkpoint::Reader reader(weights.checkpoint);
-    train::load_state(rank_, reader, {.weights_only = true});
+  Window(const config::Recipe& recipe, comm::World& world, checkpoint::Reader& weights,
+         const GenerateOptions& options)
+      : recipe_(recipe), rank_(recipe, world, {.threads = options.threads, .infer = true}) {
+    train::load_state(rank_, weights, {.weights_only = true, .averages = options.averages});
   }
 
   std::vector<double> logits(std::span<const int32_t> ids) {
@@ -133,11 +104,18 @@ int32_t draw(const std::vector<double>& logits, double temperature, double unifo
   return static_cast<int32_t>(likeliest - logits.begin());
 }
 
-int64_t parameters_in(const base::Path& weights) {
+int64_t parameters_in(const checkpoint::Manifest& manifest) {
   int64_t count = 0;
-  const checkpoint::SafetensorsFile file(weights.string());
-  for (const checkpoint::TensorInfo& t : file.tensors()) count += t.count();
+  for (const checkpoint::SavedTensor& t : manifest.tensors)
+    if (!checkpoint::is_state_name(t.info.name)) count += t.info.count();
   return count;
+}
+
+void require_averages(const checkpoint::Reader& weights) {
+  for (const checkpoint::SavedTensor& t : weights.manifest().tensors)
+    if (t.info.name.ends_with("/ema")) return;
+  base::fail_user("--ema: {} has no averages of the weights: its run had optimizer.ema = 0",
+                  weights.folder().string());
 }
 
 }  // namespace
@@ -147,12 +125,14 @@ double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t 
          static_cast<double>(tokens);
 }
 
-std::string generate(const base::Path& run_folder, const GenerateOptions& options) {
-  const Weights weights = find_weights(run_folder);
+std::string generate(const base::Path& path, const GenerateOptions& options) {
+  checkpoint::Reader weights(train::find_checkpoint(path, options.step));
+  if (options.averages) require_averages(weights);
   if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
-  config::Recipe recipe = single_rank(weights.recipe);
+  config::Recipe recipe = single_rank(
+      train::recipe_of(weights.manifest(), (weights.folder() / checkpoint::kManifestFile).string()));
   const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) base::fail_user("--prompt is empty; the model needs at least one token to continue");
@@ -160,7 +140,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
   recipe.run.device = device_for(recipe, options);
 
   comm::run_local_world(1, [&](comm::World& world) {
-    Window window(recipe, world, options.threads, weights);
+    Window window(recipe, world, weights, options);
     const uint64_t key = base::stream_key(options.seed, "generate");
     const size_t longest = static_cast<size_t>(recipe.data.seq_len);
     // A token's text depends on its neighbours: a character may take several tokens, and the first word has
@@ -186,14 +166,15 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
 }
 
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
-  const train::RunFolder folder(recipe.run.dir);
   if (tokens == 0) return std::nullopt;
-  if (generate_flops(recipe, parameters_in(folder.weights()), tokens) > kMaxSampleFlops) return std::nullopt;
+  const base::Path saved = checkpoint::find_checkpoint(train::checkpoint_folder(recipe));
+  if (generate_flops(recipe, parameters_in(checkpoint::Reader(saved).manifest()), tokens) > kMaxSampleFlops)
+    return std::nullopt;
   GenerateOptions options;
   options.tokens = tokens;
   options.seed = static_cast<uint64_t>(recipe.run.seed);
   options.threads = train::kernel_threads(recipe, 1);
-  return base::printable(options.prompt + generate(folder.path(), options));
+  return base::printable(options.prompt + generate(saved, options));
 }
 
 }  // namespace quintet::tools

@@ -1,4 +1,4 @@
-// Generates text from the weights of a finished run. Runs the whole window through the model for each token;
+// Generates text from the weights of a checkpoint. Runs the whole window through the model for each token;
 // there is no KV cache.
 #pragma once
 
@@ -19,6 +19,8 @@ struct GenerateOptions {
   double temperature = 0.8;  // 0: always the most likely token
   uint64_t seed = 0;         // the same seed gives the same text
   int threads = 1;
+  std::optional<int64_t> step;  // of a run folder: the checkpoint of this step instead of the newest
+  bool averages = false;        // the averages of the weights (optimizer.ema) instead of the weights
   // Empty: the device of the run, or the CPU if that device is not available.
   std::optional<config::DeviceKind> device;
   // Receives a note when the device differs from that of the run without having been requested.
@@ -27,10 +29,10 @@ struct GenerateOptions {
   std::function<void(std::string_view)> on_text;
 };
 
-// Loads recipe.toml and model.safetensors from a run folder and continues the prompt on one rank, regardless
-// of the run's layout. Returns the new text without the prompt. When the window (data.seq_len) is full, it
+// Loads a checkpoint, or the newest one of a run folder, and continues the prompt on one rank, whatever the
+// layout that saved it. Returns the new text without the prompt. When the window (data.seq_len) is full, it
 // slides.
-std::string generate(const base::Path& run_folder, const GenerateOptions& options);
+std::string generate(const base::Path& path, const GenerateOptions& options);
 
 // Approximate FLOPs of generating `tokens` tokens.
 double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens);

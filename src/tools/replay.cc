@@ -13,7 +13,7 @@
 #include "config/parse.h"
 #include "train/checkpointer.h"
 #include "train/loop.h"
-#include "train/run_state.h"
+#include "train/resume.h"
 
 namespace quintet::tools {
 namespace {
@@ -72,15 +72,15 @@ Replay replay(const base::Path& run_folder, int64_t step,
   }
   if (!options.from.empty()) {
     const base::Path manifest = options.from / checkpoint::kManifestFile;
-    const train::RunState state = train::parse_run_state(
-        checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run, manifest.string());
-    recipe = config::parse(state.recipe, {}, manifest.string());
+    recipe = train::recipe_of(checkpoint::parse_manifest(base::read_file(manifest), manifest.string()),
+                              manifest.string());
   }
   const Scratch scratch(run_folder / fmt::format("replay-{}", step));
   recipe.run.dir = scratch.path().string();
   recipe.run.backend = config::BackendKind::Local;
   recipe.checkpoint = {};
   options.overwrite = true;
+  options.save_last = false;
   std::atomic<bool> done = false;
   options.on_step = [&](int64_t number, const train::StepResult& r) {
     if (on_step) on_step(number, r.loss);

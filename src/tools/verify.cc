@@ -7,11 +7,14 @@
 #include <map>
 
 #include "base/error.h"
+#include "checkpoint/reader.h"
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
 #include "graph/op.h"
 #include "tools/assemble_tensors.h"
+#include "train/resume.h"
+#include "train/saved_state.h"
 
 namespace quintet::tools {
 
@@ -540,12 +543,20 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
   const bool synthetic = options.synthetic || recipe.data.path.empty();
   const data::Dataset dataset = training_data(recipe, synthetic);
   const auto batches = [&](const config::Recipe& r) { return training_batches(r, dataset, options.mask); };
+  const base::Path from = options.from.empty() ? base::Path() : train::find_checkpoint(options.from);
+  std::function<void(train::Rank&)> prepare;
+  if (!from.empty())
+    prepare = [&](train::Rank& rank) {
+      checkpoint::Reader reader(from);
+      train::load_state(rank, reader, train::LoadOptions{.weights_only = true});
+    };
   const LayoutOptions run_options{.steps = options.steps,
                                   .poison = options.poison,
                                   .threads = options.threads,
                                   .model = options.model,
                                   .disabled_passes = options.disabled_passes,
-                                  .log = options.log};
+                                  .log = options.log,
+                                  .prepare = prepare};
   const std::optional<config::Launch> launch = config::detect_launch();
   LayoutRun layout;
   bool first = true;
@@ -561,15 +572,13 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
   config::Recipe reference = on_one_rank(recipe);
   reference.run.device = options.reference.value_or(recipe.run.device);
   exec::require_device(train::device_of(reference));
-  const LayoutRun one =
-      run_layout(reference, batches(reference),
-                 {.steps = options.steps, .threads = options.threads, .model = options.model});
+  const LayoutOptions of_one_rank{
+      .steps = options.steps, .threads = options.threads, .model = options.model, .prepare = prepare};
+  const LayoutRun one = run_layout(reference, batches(reference), of_one_rank);
   VerifyResult result = compare(recipe, layout, one);
   if (!result.pass())
     if (const auto other = with_other_micro_batches(reference)) {
-      const LayoutRun again =
-          run_layout(*other, batches(*other),
-                     {.steps = options.steps, .threads = options.threads, .model = options.model});
+      const LayoutRun again = run_layout(*other, batches(*other), of_one_rank);
       allow_for_sensitivity(result, compare(recipe, again, one));
     }
   result.synthetic = synthetic;

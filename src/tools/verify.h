@@ -109,6 +109,7 @@ struct VerifyOptions {
   bool poison = false;                               // overwrite freed memory in the layout's run
   int threads = 1;                                   // kernel threads per rank
   std::optional<config::DeviceKind> reference = {};  // device of the single rank; empty: that of the layout
+  base::Path from = {};                              // a checkpoint whose weights both start with
   data::LabelMask mask;                              // which labels count; empty: all
   compiler::ModelFn model = {};                      // empty: recipe.model
   compiler::DisabledPasses disabled_passes = {};     // in the layout's run; the single rank runs all

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failure_rate.h"
 #include "base/text.h"
+#include "config/codes.h"
 
 namespace quintet::train {
 
@@ -37,7 +39,7 @@ double auto_interval(double stopped_seconds, double writing_seconds, int64_t dev
 }
 
 Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe& recipe, State state, Say say,
-                           base::FileSystem& files)
+                           base::FileSystem& files, int64_t peer_bytes)
     : rank_(rank),
       world_(world),
       recipe_(recipe),
@@ -54,25 +56,29 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
     places_.push_back(bytes);
     bytes += (piece.memory_bytes() + 63) / 64 * 64;
   }
-  if (recipe.checkpoint.every.is_on()) staging_ = rank.executor().staging(bytes);
+  if (!recipe.checkpoint.every.is_on()) bytes = 0;
+  if (bytes + peer_bytes == 0) return;
+  const std::span<std::byte> memory = rank.executor().staging(bytes + peer_bytes);
+  staging_ = memory.first(static_cast<size_t>(bytes));
+  peer_staging_ = memory.subspan(static_cast<size_t>(bytes));
 }
 
 Checkpointer::~Checkpointer() = default;
 
 void Checkpointer::require_space() const {
-  if (!recipe_.checkpoint.every.is_on()) return;
   int64_t bytes = kOtherBytes * world_.size(), present = 0;
   for (const checkpoint::TensorInfo& t : tensors_) bytes += t.bytes();
   for (const checkpoint::Entry& entry : store_.list()) present += entry.complete;
-  const int64_t needed = bytes * std::max<int64_t>(1, recipe_.checkpoint.keep + 1 - present),
-                free = base::free_bytes(store_.folder());
+  // Without checkpoint.every there is one save, at the end.
+  const int64_t count = recipe_.checkpoint.every.is_on() ? recipe_.checkpoint.keep + 1 - present : 1,
+                needed = bytes * std::max<int64_t>(1, count), free = base::free_bytes(store_.folder());
   if (free < needed)
-    base::fail_user(
-        "checkpoints need {} in '{}', {} each, and {} is free: free some space, keep fewer (checkpoint.keep "
-        "is "
-        "{}), or choose another folder with checkpoint.dir",
-        base::human_bytes(needed), store_.folder().string(), base::human_bytes(bytes),
-        base::human_bytes(free), recipe_.checkpoint.keep);
+    config::fail_coded(config::kDiskHasRoom,
+                       "checkpoints need {} in '{}', {} each, and {} is free: free some space, keep fewer "
+                       "(checkpoint.keep is "
+                       "{}), or choose another folder with checkpoint.dir",
+                       base::human_bytes(needed), store_.folder().string(), base::human_bytes(bytes),
+                       base::human_bytes(free), recipe_.checkpoint.keep);
 }
 
 void Checkpointer::begin(int64_t step, bool replace) {
@@ -116,53 +122,74 @@ Checkpointer::Flags Checkpointer::flags(double step_seconds) {
 }
 
 void Checkpointer::advance(const Flags& reduced) {
-  if (phase_ != Phase::Idle && (reduced.busy == 0 || reduced.failed != 0)) next_phase();
+  if (phase_ == Phase::Idle || (reduced.busy != 0 && reduced.failed == 0)) return;
+  if (const auto failure = next_phase()) fail(*failure);
 }
 
-// The job of this phase is done on all ranks.
-void Checkpointer::next_phase() {
-  std::exception_ptr failure;
+void Checkpointer::commit(checkpoint::Store& store, int64_t step, bool prune) {
+  store.commit(step, world_.size(), std::move(run_), tensors_);
+  if (prune) store.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
+}
+
+// The job of this phase is done on all ranks, or has failed on one.
+std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
+  std::exception_ptr thrown;
   try {
     job_.wait();
   } catch (...) {
-    failure = std::current_exception();
+    thrown = std::current_exception();
   }
-  agree(failure);
+  if (auto failure = agree(thrown)) {
+    phase_ = Phase::Idle;
+    return failure;
+  }
   const bool first = world_.rank().value == 0;
   if (phase_ == Phase::Writing) {
     if (num_updated_ < pieces_.size())
       frozen_ = store_.folder_of(step_) / checkpoint::frozen_name(world_.rank().value);
     phase_ = Phase::Committing;
-    if (first)
-      job_.start([this, step = step_] {
-        store_.commit(step, world_.size(), std::move(run_), tensors_);
-        store_.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
-      });
-    return;
+    if (first) job_.start([this, step = step_] { commit(store_, step, true); });
+    return std::nullopt;
   }
   phase_ = Phase::Idle;
   written_ns_ = base::now_ns() - begin_ns_;
   if (first)
-    say_(fmt::format(
-        "checkpoint of step {} complete: {} in {}{}", step_, store_.folder_of(step_).filename().string(),
-        base::human_duration(written_ns_),
-        staging_.empty() ? "" : fmt::format(", training stopped for {}", base::human_duration(staged_ns_))));
+    say_(fmt::format("checkpoint of step {} complete: {} in {}{}", step_,
+                     store_.folder_of(step_).filename().string(), base::human_duration(written_ns_),
+                     staging_.empty()
+                         ? ""
+                         : fmt::format(", copied in {}, training stopped for {}",
+                                       base::human_duration(copied_ns_), base::human_duration(staged_ns_))));
+  return std::nullopt;
 }
 
-// Collective check that no rank failed: the lowest failing rank throws, which ends the job.
-void Checkpointer::agree(const std::exception_ptr& failure) {
+// Collective check that no rank failed: the message of the lowest one that did. What is not a UserError ends
+// the job.
+std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_ptr& failure) {
+  comm::Communicator& comm = world_.world();
   int64_t lowest = failure ? world_.size() - world_.rank().value : 0;
-  world_.world().all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
-  if (lowest == 0) return;
-  if (world_.size() - world_.rank().value == lowest) {
+  comm.all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
+  if (lowest == 0) return std::nullopt;
+  Failure found{.rank = world_.size() - lowest, .text = {}};
+  if (world_.rank().value == found.rank) {
     try {
       std::rethrow_exception(failure);
     } catch (const base::UserError& e) {
-      base::fail_user("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
-                      e.what());
+      found.text = e.what();
     }
   }
-  world_.world().barrier();
+  auto size = static_cast<int64_t>(found.text.size());
+  comm.broadcast(&size, 1, DType::I64, static_cast<int>(found.rank));
+  found.text.resize(static_cast<size_t>(size));
+  comm.broadcast(found.text.data(), size, DType::U8, static_cast<int>(found.rank));
+  return found;
+}
+
+// One rank throws, which ends the job; the others wait for that, so that one message is printed.
+void Checkpointer::fail(const Failure& failure) {
+  if (world_.rank().value != failure.rank) world_.world().barrier();
+  base::fail_user("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
+                  failure.text);
 }
 
 // The first `count` pieces.
@@ -206,11 +233,11 @@ void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end,
       {.files = &files_, .step = step, .written = [&](int64_t bytes) { limit.written(bytes); }});
 }
 
-void Checkpointer::write_shards(int64_t step, bool staged, bool linked) {
+void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked) {
   checkpoint::RateLimit limit(static_cast<double>(recipe_.checkpoint.bandwidth.value) /
                               static_cast<double>(world_.size()));
-  store_.begin(step);
-  const base::Path folder = store_.folder_of(step);
+  store.begin(step);
+  const base::Path folder = store.folder_of(step);
   const int64_t rank = world_.rank().value;
   write_shard(folder / checkpoint::shard_name(rank), 0, num_updated_, step, staged, limit);
   if (!linked && num_updated_ < pieces_.size())
@@ -221,28 +248,87 @@ void Checkpointer::save(int64_t step) {
   finish();
   begin_ns_ = last_ns_ = base::now_ns();
   step_ = last_step_ = step;
-  if (world_.rank().value == 0) run_ = state_();
-  phase_ = Phase::Writing;
   if (staging_.empty()) {
-    // The state must not change meanwhile, and only this thread may read it.
-    std::exception_ptr failure;
-    try {
-      write_shards(step, false, link_frozen(step));
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(failure);
-    next_phase();
+    if (const auto failure = try_save(store_, step, true)) fail(*failure);
     return;
   }
+  if (world_.rank().value == 0) run_ = state_();
+  phase_ = Phase::Writing;
   const bool linked = link_frozen(step);
   stage(linked ? num_updated_ : pieces_.size());
   staged_ns_ = base::now_ns() - begin_ns_;
-  job_.start([this, step, linked] { write_shards(step, true, linked); });
+  job_.start([this, step, linked] {
+    rank_.executor().wait_staged();
+    copied_ns_ = base::now_ns() - begin_ns_;
+    write_shards(store_, step, true, linked);
+  });
 }
 
 void Checkpointer::finish() {
-  while (phase_ != Phase::Idle) next_phase();
+  while (phase_ != Phase::Idle)
+    if (const auto failure = next_phase()) fail(*failure);
+}
+
+// Writes the state itself, without a copy: it must not change meanwhile, and only this thread may read it.
+// Leaves nothing behind when it fails.
+std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& store, int64_t step,
+                                                            bool prune) {
+  const bool first = world_.rank().value == 0;
+  const auto attempt = [&](const std::function<void()>& write) {
+    std::exception_ptr thrown;
+    try {
+      write();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    return agree(thrown);
+  };
+  std::optional<Failure> failure = attempt([&] {
+    if (first) run_ = state_();
+    write_shards(store, step, false, &store == &store_ && link_frozen(step));
+  });
+  if (!failure)
+    failure = attempt([&] {
+      if (first) commit(store, step, prune);
+    });
+  if (failure) {
+    if (first) try {
+        store.remove({.step = step, .folder = store.folder_of(step)});
+      } catch (const base::UserError&) {  // the failure that is reported comes first
+      }
+    world_.world().barrier();
+    return failure;
+  }
+  if (&store == &store_ && num_updated_ < pieces_.size())
+    frozen_ = store.folder_of(step) / checkpoint::frozen_name(world_.rank().value);
+  written_ns_ = base::now_ns() - begin_ns_;
+  if (first)
+    say_(fmt::format("checkpoint of step {} complete: {} in {}", step, store.folder_of(step).string(),
+                     base::human_duration(written_ns_)));
+  return std::nullopt;
+}
+
+Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
+                                           const std::vector<base::Path>& elsewhere) {
+  std::optional<Failure> failure;
+  while (phase_ != Phase::Idle && !failure) failure = next_phase();
+  if (!failure && last_step_ == step) return {.folder = store_.folder_of(step), .failures = {}};
+  begin_ns_ = last_ns_ = base::now_ns();
+  step_ = last_step_ = step;
+  std::string failures;
+  const auto note = [&] { failures += (failures.empty() ? "" : "; ") + failure->text; };
+  if (failure) note();  // of the save before
+  for (size_t i = 0; i < elsewhere.size() + 2; ++i) {
+    if (i == 1) std::this_thread::sleep_for(pause_);
+    checkpoint::Store other(i < 2 ? store_.folder() : elsewhere[i - 2] / checkpoint::kStoreFolder, files_);
+    checkpoint::Store& store = i < 2 ? store_ : other;
+    if (i >= 2 && world_.rank().value == 0)
+      say_(fmt::format("saving the last checkpoint to {}", store.folder().string()));
+    failure = try_save(store, step, i < 2 && older == Older::Prune);
+    if (!failure) return {.folder = store.folder_of(step), .failures = i < 2 ? "" : failures};
+    if (i != 1) note();
+  }
+  fail({.rank = failure->rank, .text = failures});
 }
 
 }  // namespace quintet::train

@@ -1,9 +1,11 @@
-// Saves checkpoints while a run goes on. Training stops only while the state is copied into staging memory; a
-// thread of every rank then writes its shard, and rank 0's commits the checkpoint when all are on disk. There
-// is no communication between those threads: the ranks learn of the others at step boundaries, through
-// flags that the training loop reduces with its own.
+// Saves checkpoints while a run goes on. Training stops only while the state is copied into staging memory,
+// on a GPU not even for that: the copy runs beside the next step, whose update waits for it. A thread of
+// every rank then writes its shard, and rank 0's commits the checkpoint when all are on disk. There is no
+// communication between those threads: the ranks learn of the others at step boundaries, through flags that
+// the training loop reduces with its own.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,8 +31,9 @@ class Checkpointer {
   // `state` is Manifest::run of the state as it is now; only rank 0's is used.
   using State = std::function<checkpoint::Json()>;
   using Say = std::function<void(const std::string& line)>;
+  // `peer_bytes`: of staging memory, for copies in other ranks' memory.
   Checkpointer(Rank& rank, comm::World& world, const config::Recipe& recipe, State state, Say say,
-               base::FileSystem& files = base::FileSystem::real());
+               base::FileSystem& files = base::FileSystem::real(), int64_t peer_bytes = 0);
   ~Checkpointer();
 
   // UserError unless the disk has room for the checkpoints that are kept and one more. Rank 0.
@@ -59,19 +62,44 @@ class Checkpointer {
   void save(int64_t step);
   // Collective: returns when the save in progress, if any, is complete.
   void finish();
+  // Starts the copy of a save and nothing else, for measurements; checkpoint.every must be on.
+  void copy() { stage(pieces_.size()); }
+  int64_t copied_ns() const { return copied_ns_; }  // that the copy of the last finished save took
+
+  // Where the last state of a run is.
+  struct Last {
+    base::Path folder;     // of the checkpoint
+    std::string failures;  // why it is not with the run's other checkpoints; empty: it is
+  };
+  enum class Older : uint8_t { Prune, Keep };
+  // Collective, at the end of a run: saves the state after `step`, unless it is saved, and returns when it is
+  // on disk. If the run's folder cannot take it, tries again after a pause, then the first of the run folders
+  // `elsewhere` that can; all ranks give the same. Throws when none can: what was saved before is intact.
+  Last save_last(int64_t step, Older older, const std::vector<base::Path>& elsewhere);
+  void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   void set_last_step(int64_t step) { last_step_ = step; }
 
   // Bytes on this rank's host.
   int64_t staging_bytes() const { return static_cast<int64_t>(staging_.size()); }
+  // The part of the staging memory that is for peers; it begins after staging_bytes().
+  std::span<std::byte> peer_staging() const { return peer_staging_; }
 
  private:
   enum class Phase : uint8_t { Idle, Writing, Committing };
-  void next_phase();
-  void agree(const std::exception_ptr& failure);
+  // A failed write. The same on all ranks.
+  struct Failure {
+    int64_t rank = 0;
+    std::string text;
+  };
+  std::optional<Failure> next_phase();
+  std::optional<Failure> agree(const std::exception_ptr& failure);
+  [[noreturn]] void fail(const Failure& failure);
+  std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, bool prune);
+  void commit(checkpoint::Store& store, int64_t step, bool prune);
   void stage(size_t count);
   bool link_frozen(int64_t step);
-  void write_shards(int64_t step, bool staged, bool linked);
+  void write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked);
   void write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
                    checkpoint::RateLimit& limit) const;
   double interval_seconds() const;  // between saves by time; 0: none
@@ -88,12 +116,16 @@ class Checkpointer {
   size_t num_updated_ = 0;          // pieces that are not frozen
   std::vector<int64_t> places_;     // of the pieces in staging_
   std::span<std::byte> staging_;    // the executor's; empty: nothing is staged, saves are synchronous
-  base::Path frozen_;               // a file of the frozen pieces that is complete; empty: none yet
+  std::span<std::byte> peer_staging_;
+  base::Path frozen_;  // a file of the frozen pieces that is complete; empty: none yet
   Phase phase_ = Phase::Idle;
   int64_t step_ = 0, last_step_ = -1;
   int64_t last_ns_ = 0;  // when the last save was started
-  int64_t begin_ns_ = 0, staged_ns_ = 0, written_ns_ = 0;
+  int64_t begin_ns_ = 0, written_ns_ = 0;
+  int64_t staged_ns_ = 0;  // that the last save stopped training for
+  int64_t copied_ns_ = 0;  // until its copy was complete; the job's while one is in progress
   std::optional<int64_t> deadline_;
+  std::chrono::milliseconds pause_{2000};  // a full disk may have been cleared by then
   checkpoint::Json run_;
   checkpoint::Background job_;  // last: it uses the others
 };

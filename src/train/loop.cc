@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
@@ -18,17 +19,18 @@
 #include "observe/metrics.h"
 #include "observe/progress.h"
 #include "program/allocate.h"
+#include "program/saved_bytes.h"
 #include "train/checkpointer.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
 #include "train/memory_check.h"
+#include "train/peer_memory.h"
 #include "train/rank.h"
 #include "train/resume.h"
 #include "train/run_data.h"
 #include "train/run_facts.h"
 #include "train/run_header.h"
 #include "train/step_timeline.h"
-#include "train/weights_file.h"
 
 namespace quintet::train {
 
@@ -45,7 +47,6 @@ constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without
 constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 constexpr observe::LineFormat kWarning{.style = observe::Style::Warning};
-constexpr std::chrono::seconds kSaveRetry{2};  // a full disk may have been cleared
 
 // What all ranks of this process share, prepared before any rank exists.
 struct Prepared {
@@ -64,7 +65,9 @@ RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
 StartOptions start_options(const RunOptions& options) {
   return {.overwrite = options.overwrite,
           .from = options.from,
+          .step = options.from_step,
           .weights_only = options.weights_only,
+          .load = options.load,
           .allow = options.allow};
 }
 
@@ -100,11 +103,13 @@ class FailedRun : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where the weights go when the run folder cannot take them, by preference.
-std::vector<base::Path> other_places(const Recipe& recipe) {
+// Where the last checkpoint goes when its folder cannot take it, by preference. Collective.
+std::vector<base::Path> other_places(const Recipe& recipe, comm::World& world) {
+  int64_t stamp = base::now_ns();
+  world.world().broadcast(&stamp, 1, DType::I64, 0);
   std::vector<base::Path> places;
   for (const char* folder : {"/var/tmp", "/tmp", "/dev/shm"})
-    places.push_back(base::Path(folder) / fmt::format("quintet-{}-{}", recipe.name, base::now_ns()));
+    places.push_back(base::Path(folder) / fmt::format("quintet-{}-{}", recipe.name, stamp));
   return places;
 }
 
@@ -112,7 +117,7 @@ std::vector<base::Path> other_places(const Recipe& recipe) {
 class RankLoop {
  public:
   RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts,
-           int64_t local_rank)
+           int64_t local_rank, int64_t ranks_here)
       : recipe_(prepared.recipe),
         start_(prepared.start),
         data_(prepared.data),
@@ -122,6 +127,7 @@ class RankLoop {
         world_(world),
         facts_(facts),
         local_rank_(local_rank),
+        ranks_here_(ranks_here),
         run_begin_ns_(prepared.begin_ns),
         folder_(recipe_.run.dir),
         first_(world.rank().value == 0),
@@ -169,10 +175,19 @@ class RankLoop {
       traced_ = TraceRange{step, step};
     }
     if (traced_) trace_.emplace(make_trace(*rank_, world_.rank(), traced_->last - traced_->first + 1));
+    plan_loading();
+    const bool peers = recipe_.checkpoint.peer_every > 0;
+    const bool staged = peers && device_of(recipe_) != exec::Device::Cpu;
     checkpoints_.emplace(
         *rank_, world_, recipe_, [this] { return to_json(run_state()); },
-        [this](const std::string& line) { say(line); });
+        [this](const std::string& line) { say(line); }, base::FileSystem::real(),
+        staged ? program::saved_bytes(rank_->compiled().program) : 0);
+    if (peers)
+      peers_.emplace(*rank_, world_, peer_copies_, ranks_here_, checkpoints_->peer_staging(),
+                     checkpoints_->staging_bytes());
     if (first_) {
+      if (!recipe_.checkpoint.dir.empty() && !options_.dry_run)
+        base::require_writable_directory(checkpoint_folder(recipe_));
       checkpoints_->require_space();
       if (const std::optional<int64_t> end = config::job_end()) checkpoints_->set_deadline(*end);
       take_folder();
@@ -182,6 +197,7 @@ class RankLoop {
       facts.disabled_passes = to_string(options_.disabled_passes);
       if (talks()) options_.console->clear_live();
       for (const std::string& line : start_.lines) say(line);
+      for (const std::string& note : load_plan_.notes) say(note);
       const auto lines = options_.verbose ? header_lines : short_header_lines;
       for (const std::string& line : lines(recipe_, data_, *rank_, facts)) say(line, observe::kLabelled);
       say("");
@@ -217,14 +233,14 @@ class RankLoop {
   }
 
   void take_folder() {
-    const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
-    const int64_t bytes = copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes;
+    const int64_t bytes = metrics_bytes() + kSmallFilesBytes;
     if (options_.dry_run) {
       folder_.require_room(bytes);
       folder_.require_creatable();
       return;
     }
     lock_.emplace(folder_.create(recipe_, bytes, start_.existing));
+    if (!was_complete()) base::remove_file(folder_.summary());
     truncate_metrics(folder_.metrics(), start_.step());
     metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
   }
@@ -236,12 +252,24 @@ class RankLoop {
     return std::move(result_);
   }
 
-  void load_checkpoint() {
+  // Before anything in the run folder is replaced: a checkpoint may not fit this recipe.
+  void plan_loading() {
     if (start_.checkpoint.empty()) return;
+    std::exception_ptr failure;
+    try {
+      saved_.emplace(start_.checkpoint);
+      load_plan_ = plan_load(*rank_, *saved_, start_.load);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    agree(world_, failure);
+  }
+
+  void load_checkpoint() {
+    if (!saved_) return;
     const int64_t begin = base::now_ns();
-    checkpoint::Reader reader(start_.checkpoint);
-    const std::vector<std::string> notes = load_state(*rank_, reader, {.weights_only = start_.weights_only});
-    for (const std::string& note : notes) say(note);
+    load_state(*rank_, *saved_, load_plan_);
+    saved_.reset();
     if (start_.state) {
       const RunState& state = *start_.state;
       rank_->set_scalar_states(state.scalars);
@@ -298,6 +326,11 @@ class RankLoop {
     return recipe_.run.steps * bytes;
   }
 
+  // A finished run that was started again: nothing is left to do, and what it measured stays.
+  bool was_complete() const {
+    return start_.existing == Existing::Continue && start_.step() >= recipe_.run.steps &&
+           base::file_exists(folder_.summary());
+  }
   bool is_running() const { return result_.summary.end == RunEnd::Finished; }
   bool is_traced(int64_t number) const { return traced_ && traced_->contains(number); }
   bool is_evaluated(int64_t number) const {
@@ -316,13 +349,16 @@ class RankLoop {
   // Steps after which a checkpoint is saved. With an interval of time that is known only as the run goes, so
   // the step that is in flight by then is saved.
   bool is_saved(int64_t number) const { return save_at_ == number || checkpoints_->is_due(number); }
+  // Steps after which the state is copied to other ranks' memory.
+  bool is_copied(int64_t number) const { return peers_ && number % recipe_.checkpoint.peer_every == 0; }
 
   // Whether the next step may be in flight while step `number` is finished: nothing reads the weights between
   // the two, and skipped steps cannot stop the run there.
   bool may_run_ahead(int64_t number) const {
     return started_ < recipe_.run.steps && is_running() && rank_->may_run_ahead() && !is_evaluated(number) &&
-           !is_checked(number) && !is_saved(number) && !save_at_ && !is_measured(number + 1) &&
-           !is_traced(number) && !is_traced(number + 1) && !skipped_ && recipe_.run.max_skipped_steps > 1;
+           !is_checked(number) && !is_saved(number) && !is_copied(number) && !save_at_ &&
+           !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) && !skipped_ &&
+           recipe_.run.max_skipped_steps > 1;
   }
 
   void start_step() {
@@ -383,6 +419,8 @@ class RankLoop {
       return;
     }
     agree_on_next();
+    if (is_copied(number) && started_ == step_ && is_running())
+      peers_->copy(step_, base::json_text(to_json(run_state())));
     // The last state is saved when the run ends.
     if (is_saved(number) && started_ == step_ && step_ < recipe_.run.steps && is_running()) save_checkpoint();
   }
@@ -480,25 +518,18 @@ class RankLoop {
   void finish() {
     progress_.reset();
     if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
-    std::map<std::string, std::string> metadata = {
-        {"format", "pt"}, {"quintet.name", recipe_.name}, {"quintet.step", std::to_string(step_)}};
-    save(metadata, Saved::Weights);
-    if (recipe_.optimizer.ema > 0) {
-      metadata["quintet.ema"] = fmt::format("{}", recipe_.optimizer.ema);
-      save(metadata, Saved::Averages);
-    }
-    // After the weights, which another folder may take when this one is full.
-    const RunEnd end = result_.summary.end;
-    const bool is_wanted =
-        end == RunEnd::Interrupted || (end == RunEnd::Finished && recipe_.checkpoint.every.is_on());
-    if (is_wanted && checkpoints_->last_step() != step_) checkpoints_->save(step_);
-    checkpoints_->finish();
+    if (peers_) peers_->finish();
+    if (options_.save_last)
+      save_last();
+    else
+      checkpoints_->finish();
     if (options_.trace) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
     if (trace_) guarded([&] { write_timeline(*trace_, *rank_, traced_->first, world_, folder_.timeline()); });
     gather_memory();
     result_.summary.ended_at = base::utc_text();
     result_.summary.wall_seconds = static_cast<double>(base::now_ns() - run_begin_ns_) / kNanosPerSecond;
-    if (first_) guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
+    if (first_ && !was_complete())
+      guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
     if (lost_records_ > 0)
       report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
                                     result_.summary.steps));
@@ -527,7 +558,7 @@ class RankLoop {
     result_.incomplete += (result_.incomplete.empty() ? "" : "; ") + what;
   }
 
-  // A failed write of rank 0 after the weights are safe.
+  // A failed write of rank 0 after the last checkpoint is safe.
   void guarded(const std::function<void()>& write) {
     try {
       write();
@@ -536,31 +567,21 @@ class RankLoop {
     }
   }
 
-  // Saves the weights in the run folder or, after a second try there, in the first other place that has room.
-  // Throws only when there is none.
-  void save(const std::map<std::string, std::string>& metadata, Saved what) {
-    std::vector<RunFolder> places = {folder_, folder_};
-    for (const base::Path& other : other_places(recipe_)) places.emplace_back(other);
-    std::string failures;
-    int32_t failed = 1;
-    for (size_t i = 0; failed != 0 && i < places.size(); ++i) {
-      std::string failure;
-      if (first_ && i == 1) std::this_thread::sleep_for(kSaveRetry);
-      if (first_ && i > 1) say(fmt::format("saving the weights to {}", places[i].path().string()));
-      if (first_ && i > 1) guarded([&] { places[i].write_recipe(recipe_); });
-      const base::Path file = what == Saved::Averages ? places[i].averages() : places[i].weights();
-      failure = try_save_weights(*rank_, world_, file.string(), metadata, what);
-      failed = failure.empty() ? 0 : 1;
-      world_.world().all_reduce(&failed, 1, DType::I32, comm::ReduceOp::Max);
-      if (!failure.empty() && i != 1) failures += (failures.empty() ? "" : "; ") + failure;
-      if (first_ && failed == 0 && i > 1)
-        report_incomplete(fmt::format("{}; the weights are in {}", failures, places[i].path().string()));
-    }
-    if (failed != 0) {
-      // Rank 0 knows why; the others wait for it to end the run.
-      if (first_) throw FailedRun("the weights of this run are lost: " + failures);
-      world_.world().barrier();
-    }
+  // The state that the run leaves. One that ended with numbers that are not finite removes no older
+  // checkpoint: one of those is likely what the user goes back to.
+  void save_last() {
+    const std::vector<base::Path> elsewhere = other_places(recipe_, world_);
+    const auto older =
+        result_.summary.end == RunEnd::NonFinite ? Checkpointer::Older::Keep : Checkpointer::Older::Prune;
+    const Checkpointer::Last last = checkpoints_->save_last(step_, older, elsewhere);
+    if (!first_ || last.failures.empty()) return;
+    const RunFolder other(last.folder.parent_path().parent_path());
+    guarded([&] {
+      Recipe moved = recipe_;
+      moved.checkpoint.dir.clear();
+      other.write_recipe(moved);
+    });
+    report_incomplete(fmt::format("{}; the last checkpoint is in {}", last.failures, other.path().string()));
   }
 
   const Recipe& recipe_;
@@ -571,7 +592,7 @@ class RankLoop {
   const RunOptions& options_;
   comm::World& world_;
   const HeaderFacts facts_;
-  const int64_t local_rank_;
+  const int64_t local_rank_, ranks_here_;
   const int64_t run_begin_ns_;
   const RunFolder folder_;
   const bool first_;
@@ -580,7 +601,11 @@ class RankLoop {
   LoadAlarm alarm_;
   NoiseScale noise_;
   std::optional<Rank> rank_;
+  std::optional<checkpoint::Reader> saved_;  // the checkpoint that the run starts from, until it is loaded
+  LoadPlan load_plan_;
   std::optional<Checkpointer> checkpoints_;
+  PeerCopies peer_copies_;
+  std::optional<PeerMemory> peers_;   // checkpoint.peer_every
   std::optional<int64_t> save_at_;    // the step whose state is saved next, by an interval of time
   std::optional<TraceRange> traced_;  // options_.trace, or the step that the report shows
   std::optional<observe::RankTrace> trace_;
@@ -608,12 +633,12 @@ RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
                           .threads = kernel_threads(recipe, world_size)};
   const auto fit = find_fit(recipe, options.model, facts.threads, options.disabled_passes);
   require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit,
-                 options.disabled_passes);
+                 options.disabled_passes, exec::shared_memory(exec::Device::Cpu, 0, world_size));
   const Prepared prepared = prepare(recipe, std::move(start), fit, options, begin_ns);
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
-      RunResult mine = RankLoop(prepared, options, world, facts, world.rank().value).run();
+      RunResult mine = RankLoop(prepared, options, world, facts, world.rank().value, world_size).run();
       if (world.rank().value == 0) result = std::move(mine);
     } catch (const base::UserError&) {
       throw;
@@ -645,7 +670,7 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       const int threads = kernel_threads(recipe, ranks_here);
       const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
       require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
-                     options.disabled_passes);
+                     options.disabled_passes, exec::shared_memory(exec::Device::Cpu, 0, ranks_here));
       prepared.emplace(prepare(recipe, std::move(start), fit, options, begin_ns));
     } catch (...) {
       failure = std::current_exception();
@@ -653,7 +678,7 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
     agree(world, failure);
     const HeaderFacts facts{.backend = "MPI processes",
                             .threads = kernel_threads(prepared->recipe, ranks_here)};
-    result = RankLoop(*prepared, options, world, facts, local_rank).run();
+    result = RankLoop(*prepared, options, world, facts, local_rank, ranks_here).run();
   });
   return result;
 }

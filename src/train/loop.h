@@ -5,8 +5,8 @@
 //
 // User errors are reported before step 1 and before anything is written; a failure after that is another
 // exception. The run folder then receives recipe.toml, run.json, metrics.jsonl (one line per completed step)
-// and, at the end, model.safetensors, timeline.json and summary.json. A disk that becomes
-// full does not end a run: see RunResult::incomplete.
+// and, at the end, its last checkpoint, timeline.json and summary.json. A disk that is full then does not
+// lose the result: see RunResult::incomplete.
 #pragma once
 
 #include <functional>
@@ -28,9 +28,12 @@ struct RunOptions {
   bool dry_run = false;                 // prepare everything and print the header, but run and write nothing
   bool verbose = false;                 // the full header
   base::Path from = {};                 // a checkpoint to start from, unless the run has one of its own
+  std::optional<int64_t> from_step;     // of `from`: the checkpoint of this step instead of the newest
   bool weights_only = false;            // of `from`: only the weights, and start at step 1
+  std::vector<std::string> load = {};   // of `from`: rules by name (train/load_plan.h)
   std::vector<std::string> allow = {};  // recipe keys, or sections, that may differ from the checkpoint's
   std::string version = {};             // of the tool, for checkpoints
+  bool save_last = true;                // false: the state at the end is not saved
   std::optional<TraceRange> trace;      // steps to record in trace.json
   observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
   // Polled at every step boundary; a non-zero value (a signal number) on any rank stops all ranks cleanly.
@@ -50,7 +53,7 @@ struct RunResult {
   bool is_first = true;  // this process holds rank 0
   int signal = 0;        // RunEnd::Interrupted: the signal
   std::string message;   // RunEnd::NonFinite: what happened and how to fix it
-  // What could not be written to the run folder, and where the weights are instead; empty when all was.
+  // What could not be written to the run folder, and where the last checkpoint is instead; empty: all was.
   std::string incomplete;
 };
 

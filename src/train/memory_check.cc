@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "config/codes.h"
 #include "program/allocate.h"
+#include "program/saved_bytes.h"
 #include "train/rank.h"
 
 namespace quintet::train {
@@ -23,6 +24,24 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
           .dump = {}};
 }
 
+// Copies of the state that do not fit beside what else is on the host.
+void require_host_memory(const program::SavingMemory& saving, int64_t arena,
+                         const exec::SharedMemory& memory) {
+  const int64_t ranks = std::max<int64_t>(1, memory.ranks), share = memory.bytes / ranks;
+  if (memory.bytes <= 0 || arena > share || arena + saving.total() <= share) return;
+  config::fail_coded(
+      config::kFitsInMemory,
+      "copies of the state do not fit in the host's memory: {} rank{} need{} {}{} ({} to write checkpoints "
+      "from{}), {} in total, but only {} is free. Try {}, or run on more machines with mpirun",
+      ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : " each", base::human_bytes(saving.total()),
+      arena > 0 ? fmt::format(" beside {} for training", base::human_bytes(arena)) : "",
+      base::human_bytes(saving.staging),
+      saving.peers > 0 ? fmt::format(", {} for checkpoint.peer_every", base::human_bytes(saving.peers)) : "",
+      base::human_bytes((arena + saving.total()) * ranks), base::human_bytes(memory.bytes),
+      saving.peers > 0 ? "checkpoint.peer_every = 0"
+                       : "checkpoint.every = 0, which saves only at the end, without a copy");
+}
+
 }  // namespace
 
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
@@ -35,12 +54,19 @@ std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compil
 
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
                     const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit,
-                    const compiler::DisabledPasses& disabled) {
+                    const compiler::DisabledPasses& disabled, const exec::SharedMemory& host) {
   if (memory.bytes <= 0) return;
   compiler::CompileOptions options = compile_options(recipe, model, threads, disabled);
   options.fit = fit;
   const compiler::Compiled compiled = compiler::compile_unverified(recipe, options);
-  const int64_t each = compiled.program.arena_bytes;
+  const bool on_gpu = device_of(recipe) == exec::Device::Cuda;
+  const program::SavingMemory saving = program::saving_memory(compiled.program, compiled.step_graph.states,
+                                                              {.staged = recipe.checkpoint.every.is_on(),
+                                                               .peers = recipe.checkpoint.peer_every > 0,
+                                                               .on_gpu = on_gpu});
+  const int64_t arena = compiled.program.arena_bytes;
+  require_host_memory(saving, on_gpu ? 0 : arena, on_gpu ? host : memory);
+  const int64_t each = arena;
   const int64_t ranks = std::max<int64_t>(1, memory.ranks);
   if (each <= memory.bytes / ranks) return;
   const program::Peak peak = program::peak_of(compiled.program);

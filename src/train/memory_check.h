@@ -13,10 +13,12 @@ namespace quintet::train {
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
                                       int threads, const compiler::DisabledPasses& disabled = {});
 
-// UserError, with the numbers, when the planned memory of the ranks that share `memory` exceeds it. Plans
-// rank 0 only; ranks of a layout differ by little. Unknown memory (0 bytes) passes.
+// UserError, with the numbers, when the planned memory of the ranks that share `memory` exceeds it: the
+// arena, and what saving takes of the host's memory (program/saved_bytes.h). Plans rank 0 only; ranks of a
+// layout differ by little. Unknown memory (0 bytes) passes. `host`: what the ranks share of the host, on a
+// GPU.
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
                     const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {},
-                    const compiler::DisabledPasses& disabled = {});
+                    const compiler::DisabledPasses& disabled = {}, const exec::SharedMemory& host = {});
 
 }  // namespace quintet::train

@@ -106,7 +106,10 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   const base::Path manifest_file = folder / checkpoint::kManifestFile;
   const checkpoint::Manifest manifest =
       checkpoint::parse_manifest(base::read_file(manifest_file), manifest_file.string());
-  Start start{.existing = existing, .checkpoint = folder, .weights_only = options.weights_only};
+  Start start{.existing = existing,
+              .checkpoint = folder,
+              .load = {.weights_only = options.weights_only, .rules = {}}};
+  for (const std::string& rule : options.load) start.load.rules.push_back(parse_load_rule(rule));
   if (options.weights_only) {
     start.lines.push_back(
         fmt::format("starts at step 1 with the weights of {} (step {})", folder.string(), manifest.step));
@@ -118,10 +121,17 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
                     start.state->step);
   const Recipe saved = config::parse(start.state->recipe, {}, manifest_file.string());
   if (recipe.run.steps < manifest.step)
-    base::fail_user("{} is at step {}, after the last step of this recipe: run.steps is {}", folder.string(),
-                    manifest.step, recipe.run.steps);
-  start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(), manifest.step,
-                                    recipe.run.steps));
+    base::fail_user(
+        "{} is at step {}, after the last step of this recipe: run.steps is {}. Start over with --fresh "
+        "(--overwrite), which replaces the run, or choose another folder with --run-dir",
+        folder.string(), manifest.step, recipe.run.steps);
+  if (existing == Existing::Continue && recipe.run.steps == manifest.step)
+    start.lines.push_back(fmt::format(
+        "this run is complete: step {} of {} is in {}. A larger run.steps continues it, --fresh starts over",
+        manifest.step, recipe.run.steps, folder.string()));
+  else
+    start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(),
+                                      manifest.step, recipe.run.steps));
   keep_schedule(recipe, saved, *start.state, options, start);
   require_same_run(recipe, saved, options, folder, start);
   start.check_data = !is_allowed(options, "data.path");
@@ -156,11 +166,14 @@ bool is_exact_key(const std::string& key) {
 
 Start plan_start(Recipe& recipe, const StartOptions& options) {
   require_known_keys(options.allow);
-  if (options.weights_only && options.from.empty())
-    base::fail_user("--weights-only needs --from CHECKPOINT, which has the weights");
+  if (options.from.empty())
+    for (const auto& [given, what] :
+         {std::pair{options.weights_only, "--weights-only"}, std::pair{options.step.has_value(), "--step"},
+          std::pair{!options.load.empty(), "--load"}})
+      if (given) base::fail_user("{} needs --from CHECKPOINT, which has the weights", what);
   const RunFolder folder(recipe.run.dir);
   const checkpoint::Store store(checkpoint_folder(recipe));
-  const base::Path from = options.from.empty() ? base::Path() : checkpoint::find_checkpoint(options.from);
+  const base::Path from = options.from.empty() ? base::Path() : find_checkpoint(options.from, options.step);
   std::error_code error;
   const bool is_own = !from.empty() && std::filesystem::equivalent(from.parent_path(), store.folder(), error);
   if (options.overwrite) {
@@ -175,6 +188,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
   if (own) {
     StartOptions newest = options;
     newest.weights_only = false;
+    newest.load.clear();
     Start start = continue_from(recipe, newest, own->folder, Existing::Continue);
     if (!from.empty()) start.lines.push_back("--from has no effect: the run has a checkpoint of its own");
     return start;
@@ -188,6 +202,22 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
     start.lines.push_back(fmt::format(
         "the run in {} ended before its first checkpoint was complete: it starts again", recipe.run.dir));
   return start;
+}
+
+base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step) {
+  const RunFolder folder(path);
+  if (base::file_exists(folder.recipe_file()) && !base::file_exists(path / checkpoint::kManifestFile) &&
+      checkpoint::Store(path / checkpoint::kStoreFolder).list().empty()) {
+    Recipe recipe = config::load(folder.recipe_file().string());
+    recipe.run.dir = path.string();
+    if (const base::Path store = checkpoint_folder(recipe); !checkpoint::Store(store).list().empty())
+      return checkpoint::find_checkpoint(store, step);
+  }
+  return checkpoint::find_checkpoint(path, step);
+}
+
+Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source) {
+  return config::parse(parse_run_state(manifest.run, source).recipe, {}, source);
 }
 
 DataIdentity identity_of(const RunData& data) {

@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "config/recipe.h"
+#include "train/load_plan.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
 #include "train/run_state.h"
@@ -15,17 +16,19 @@
 namespace quintet::train {
 
 struct StartOptions {
-  bool overwrite = false;          // start at step 1 and replace an existing run
-  base::Path from = {};            // a checkpoint (checkpoint::find_checkpoint)
-  bool weights_only = false;       // of `from`: only the weights, and start at step 1
-  std::vector<std::string> allow;  // keys, or sections of keys, that may differ from the checkpoint's
+  bool overwrite = false;              // start at step 1 and replace an existing run
+  base::Path from = {};                // a checkpoint (checkpoint::find_checkpoint)
+  std::optional<int64_t> step = {};    // of `from`: the checkpoint of this step instead of the newest
+  bool weights_only = false;           // of `from`: only the weights, and start at step 1
+  std::vector<std::string> load = {};  // of `from`: rules by name (parse_load_rule)
+  std::vector<std::string> allow;      // keys, or sections of keys, that may differ from the checkpoint's
 };
 
 struct Start {
   Existing existing = Existing::Refuse;  // what happens to files in the run folder
   base::Path checkpoint;                 // empty: none is loaded
-  bool weights_only = false;
-  std::optional<RunState> state;   // of the checkpoint, unless weights_only
+  LoadOptions load;
+  std::optional<RunState> state;   // of the checkpoint, unless load.weights_only
   int64_t schedule_steps = 0;      // see RankOptions
   bool check_data = true;          // that the data are the checkpoint's
   std::vector<std::string> lines;  // for the user, first
@@ -37,6 +40,12 @@ struct Start {
 // checkpoint's where only the length of the run has changed. UserError with the key that differs and what to
 // do about it.
 Start plan_start(config::Recipe& recipe, const StartOptions& options);
+
+// The checkpoint that a path names (checkpoint::find_checkpoint); of a run folder also where its recipe has
+// another folder for them.
+base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step = {});
+// The resolved recipe of the run that saved it.
+config::Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source);
 
 DataIdentity identity_of(const RunData& data);
 // UserError unless the data are those of the checkpoint, or may differ.

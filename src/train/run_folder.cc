@@ -17,7 +17,7 @@
 namespace quintet::train {
 
 std::vector<base::Path> RunFolder::results() const {
-  return {metrics(), facts(), summary(), weights(), averages(), timeline(), schedule(), trace(), report()};
+  return {metrics(), facts(), summary(), timeline(), schedule(), trace(), report()};
 }
 
 void RunFolder::require_free(Existing existing) const {
@@ -41,7 +41,7 @@ void RunFolder::require_room(int64_t bytes) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
     config::fail_coded(
         config::kDiskHasRoom,
-        "the run needs {} in '{}' for weights and metrics, but only {} is free: free some space or choose "
+        "the run needs {} in '{}' for metrics and reports, but only {} is free: free some space or choose "
         "another folder with --run-dir",
         base::human_bytes(bytes), path_.string(), base::human_bytes(free));
 }
@@ -72,9 +72,7 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Ex
     text = base::read_file(*file);
     written.parallel.schedule = fmt::format("file:{}", kScheduleFile);
   }
-  if (existing == Existing::Continue)
-    base::remove_file(summary());
-  else
+  if (existing != Existing::Continue)
     for (const base::Path& file : results()) base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));

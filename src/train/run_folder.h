@@ -1,6 +1,6 @@
-// The output folder of a run: recipe.toml, run.json, metrics.jsonl, timeline.json, summary.json,
-// model.safetensors, trace.json, report.html (written by the tool), and schedule.txt when the recipe
-// uses a schedule file. See docs/formats/run_folder.md.
+// The output folder of a run: recipe.toml, run.json, metrics.jsonl, timeline.json, summary.json, checkpoints
+// (room checkpoint), trace.json, report.html (written by the tool), and schedule.txt when the recipe uses a
+// schedule file. See docs/formats/run_folder.md.
 #pragma once
 
 #include <array>
@@ -47,8 +47,6 @@ class RunFolder {
   base::Path metrics() const { return path_ / "metrics.jsonl"; }
   base::Path facts() const { return path_ / "run.json"; }
   base::Path summary() const { return path_ / "summary.json"; }
-  base::Path weights() const { return path_ / "model.safetensors"; }
-  base::Path averages() const { return path_ / "ema.safetensors"; }  // with optimizer.ema
   base::Path trace() const { return path_ / "trace.json"; }
   base::Path timeline() const { return path_ / "timeline.json"; }  // of one traced step
   base::Path report() const { return path_ / "report.html"; }
@@ -66,7 +64,7 @@ class RunFolder {
 
 enum class RunEnd : uint8_t {
   Finished,     // all steps done
-  Interrupted,  // stopped on request: the step in progress was finished and the weights were saved
+  Interrupted,  // stopped on request: the step in progress was finished and its state saved
   NonFinite,    // run.max_skipped_steps consecutive steps had a non-finite loss or gradient
 };
 std::string_view to_string(RunEnd end);  // "finished", "interrupted", "non-finite"
@@ -91,7 +89,7 @@ struct Summary {
   int64_t tokens = 0;        // valid tokens of all steps
   double seconds = 0;        // of all steps, without evaluation and saving
   double setup_seconds = 0;  // before the first step: reading data, compiling, verifying
-  double wall_seconds = 0;   // of this process: from the recipe to the saved weights
+  double wall_seconds = 0;   // of this process: from the recipe to the last checkpoint
   double tokens_per_s = 0;   // without the first two steps, which measure memory, if there are more
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;

@@ -1,11 +1,7 @@
 #include "train/saved_state.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -178,10 +174,6 @@ void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> 
 
 namespace {
 
-bool is_floating(DType t) {
-  return t == DType::F64 || t == DType::F32 || t == DType::BF16 || t == DType::F16;
-}
-
 // The elements of a piece in the dtype of this rank.
 std::vector<std::byte> read_elements(const StatePiece& piece, const checkpoint::SavedTensor& saved,
                                      checkpoint::Reader& reader) {
@@ -229,47 +221,24 @@ void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::by
 
 }  // namespace
 
-std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options) {
-  const checkpoint::Manifest& manifest = reader.manifest();
-  const std::string source = reader.folder().string();
-  std::set<std::string> converted, moments;
-  std::map<std::string, std::string> averages;  // by name: what they average
-  for (const graph::StateDecl& s : rank.compiled().step_graph.states) {
-    if (s.role == graph::Role::Moment) moments.insert(s.name);
-    if (s.role == graph::Role::Ema) averages[s.name] = s.param;
-  }
-  std::string missing;
-  int num_missing = 0;
+LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const LoadOptions& options) {
+  return plan_load(rank.compiled().step_graph.states, state_tensors(rank), reader.manifest(),
+                   reader.folder().string(), options);
+}
+
+void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
   for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
-    const TensorInfo& here = piece.saved.tensor;
-    std::string name = here.name;
-    if (options.weights_only && moments.contains(name)) continue;
-    if (options.weights_only && averages.contains(name)) name = averages.at(name);
-    const checkpoint::SavedTensor* const saved = manifest.find(name);
-    if (saved == nullptr) {
-      if (num_missing++ < 3) missing += (missing.empty() ? "" : ", ") + name;
-      continue;
-    }
-    if (saved->info.shape != here.shape)
-      base::fail_user("{}: {} has shape [{}], and this recipe needs [{}]", source, name,
-                      fmt::join(saved->info.shape, ", "), fmt::join(here.shape, ", "));
-    if (saved->info.dtype != here.dtype) {
-      if (!is_floating(saved->info.dtype) || !is_floating(here.dtype))
-        base::fail_user("{}: {} has type {}, which cannot be converted to {}", source, name,
-                        to_string(saved->info.dtype), to_string(here.dtype));
-      converted.insert(fmt::format("{} to {}", to_string(saved->info.dtype), to_string(here.dtype)));
-    }
-    put_elements(rank, piece, read_elements(piece, *saved, reader));
+    const auto source = plan.sources.find(piece.saved.tensor.name);
+    if (source != plan.sources.end())
+      put_elements(rank, piece, read_elements(piece, reader.at(source->second), reader));
   }
-  if (num_missing > 0)
-    base::fail_user(
-        "{} lacks {}{}, which this recipe needs: it was saved by another model or optimizer; --weights-only "
-        "loads the weights and starts the optimizer from zero",
-        source, missing, num_missing > 3 ? fmt::format(" and {} more", num_missing - 3) : "");
   rank.weights_changed();
-  std::vector<std::string> notes;
-  if (!converted.empty()) notes.push_back(fmt::format("tensors converted: {}", fmt::join(converted, ", ")));
-  return notes;
+}
+
+std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options) {
+  LoadPlan plan = plan_load(rank, reader, options);
+  load_state(rank, reader, plan);
+  return std::move(plan.notes);
 }
 
 }  // namespace quintet::train

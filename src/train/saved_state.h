@@ -7,6 +7,7 @@
 
 #include "checkpoint/reader.h"
 #include "checkpoint/shard.h"
+#include "train/load_plan.h"
 #include "train/rank.h"
 
 namespace quintet::train {
@@ -38,13 +39,11 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
 using Fetch = std::function<exec::HostBytes(const exec::Range& range)>;
 void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> out, const Fetch& fetch);
 
-// What to load of a checkpoint.
-struct LoadOptions {
-  bool weights_only = false;  // averages then start from the weights
-};
-// Reads this rank's part of every tensor, whatever the layout it was saved in; elements of another floating
-// type are converted. UserError when a tensor is missing, has another shape, or cannot be converted. Returns
-// what was not as saved, for the user.
+// Reads this rank's part of every tensor of the plan, whatever the layout it was saved in. Other tensors keep
+// their values: those of a new run.
+void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan);
+// The same by a plan for all tensors of the rank. Returns its notes.
 std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options);
+LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const LoadOptions& options);
 
 }  // namespace quintet::train

@@ -151,9 +151,9 @@ TEST(BadInput, MissingAndBrokenRecipes) {
   }
 }
 
-TEST(BadInput, GenerateNeedsAFinishedRun) {
+TEST(BadInput, GenerateNeedsACheckpoint) {
   const SmallRun small;
-  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "is not a finished run");
+  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "is no checkpoint");
   EXPECT_EQ(quintet("generate /no/such/folder").code, 2);
   small.train();
   const std::string folder = "generate " + quoted(small.run_dir().string());
@@ -167,10 +167,12 @@ TEST(BadInput, GenerateNeedsAFinishedRun) {
     EXPECT_EQ(o.code, 2) << options;
     EXPECT_CONTAINS(o.err, part);
   }
-  std::filesystem::resize_file(small.run_folder().weights(), 1000);
+  EXPECT_CONTAINS(quintet(folder + " --ema").err, "optimizer.ema");
+  EXPECT_CONTAINS(quintet(folder + " --step 5").err, "it has those of steps 6");
+  std::filesystem::resize_file(small.run_dir() / "checkpoints/step-00000006/rank-00001.safetensors", 1000);
   const Outcome cut = quintet(folder + " --tokens 1");
   EXPECT_EQ(cut.code, 2);
-  EXPECT_CONTAINS(cut.err, "model.safetensors");
+  EXPECT_CONTAINS(cut.err, "rank-00001.safetensors' is truncated");
 }
 
 }  // namespace

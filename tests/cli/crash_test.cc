@@ -26,7 +26,9 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string weights_of(const SmallRun& small) { return base::read_file(small.run_folder().weights()); }
+std::map<std::string, std::string> state_of(const SmallRun& small) {
+  return test::tensors_of(small.run_dir());
+}
 
 // SIGKILL at random moments, also inside saves, evaluation and loading: whatever is left can be loaded, and
 // the run that is continued ends as one that was never killed. `make crash` kills 200 times.
@@ -50,7 +52,7 @@ TEST(Crash, KilledRunsContinueToTheSameEnd) {
         std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
     if (run.ended()) {
       ASSERT_EQ(run.wait(), 0);
-      EXPECT_TRUE(weights_of(*small) == weights_of(whole));
+      EXPECT_TRUE(state_of(*small) == state_of(whole));
       small.emplace();
       ++finished;
       last = 0;
@@ -66,7 +68,7 @@ TEST(Crash, KilledRunsContinueToTheSameEnd) {
   }
   const test::Outcome end = test::quintet(joined(arguments(*small)));
   ASSERT_EQ(end.code, 0) << end.out << end.err;
-  EXPECT_TRUE(weights_of(*small) == weights_of(whole));
+  EXPECT_TRUE(state_of(*small) == state_of(whole));
   const auto a = test::read_metrics(whole.run_folder().metrics()),
              b = test::read_metrics(small->run_folder().metrics());
   ASSERT_EQ(a.size(), 12u);
@@ -153,6 +155,28 @@ TEST(Checkpoint, APastStepIsReplayedInEveryBit) {
   EXPECT_EQ(test::quintet("replay " + folder + " --step 6").code, 1);
 }
 
+// Both sides start with the weights of the checkpoint, not with new ones.
+TEST(Checkpoint, LayoutsAreComparedWithItsWeights) {
+  const SmallRun small;
+  const std::string recipe = test::quoted(small.recipe_file().string());
+  ASSERT_EQ(test::quintet("train " + recipe + " --sample 0 --set optimizer.ema=0.5").code, 0);
+  const auto first_loss = [&](const std::string& options) {
+    const test::Outcome o = test::quintet("verify " + recipe + " --steps 1 --json " + options);
+    EXPECT_EQ(o.code, 0) << o.out << o.err;
+    const nlohmann::json result = nlohmann::json::parse(o.out);
+    for (const nlohmann::json& check : result.at("checks"))
+      if (check.at("what") == "loss") return check.at("layout").get<double>();
+    return 0.0;
+  };
+  const double fresh = first_loss(""),
+               trained = first_loss("--from " + test::quoted(small.run_dir().string()));
+  EXPECT_LT(trained, 0.8 * fresh);
+  // Averages of the weights give another text.
+  const std::string generate =
+      "generate " + test::quoted(small.run_dir().string()) + " --tokens 20 --temperature 2";
+  EXPECT_NE(test::quintet(generate).out, test::quintet(generate + " --ema").out);
+}
+
 TEST(Checkpoint, PlansShowWhatASaveNeeds) {
   const SmallRun small;
   const std::string recipe = test::quoted(small.recipe_file().string());
@@ -164,6 +188,9 @@ TEST(Checkpoint, PlansShowWhatASaveNeeds) {
   const checkpoint::Reader reader(small.run_dir() / "checkpoints/step-00000006");
   EXPECT_EQ(planned.at("bytes"), reader.manifest().tensor_bytes());
   EXPECT_EQ(planned.at("files"), reader.manifest().files.size() + 2);
+  // The copy that it is written from, on the ranks together, but for alignment.
+  EXPECT_GE(4 * planned.at("host_staging_bytes").get<int64_t>(), reader.manifest().tensor_bytes());
+  EXPECT_EQ(planned.at("host_peer_bytes"), 0);
   EXPECT_NE(test::quintet("plan " + recipe + " --set checkpoint.every=2").out.find("metadata operations"),
             std::string::npos);
 }

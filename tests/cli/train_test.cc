@@ -289,7 +289,7 @@ TEST_F(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
   const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + watched);
   EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
   EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "interrupted");
-  EXPECT_TRUE(base::file_exists(small.run_folder().weights()));
+  EXPECT_TRUE(checkpoint::Store(small.run_dir() / "checkpoints").newest());
 }
 
 }  // namespace

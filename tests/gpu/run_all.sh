@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: kernels and ops, models against the CPU, NCCL, layouts on 2 and 4 ranks
-# against one rank, ranks that die or hang, the bits of two runs, and compute-sanitizer on the small ones.
+# against one rank, ranks that die or hang, the bits of two runs and of stopped ones, and compute-sanitizer on the small ones.
 #   run_all.sh [FOLDER]
 # FOLDER holds programs that were built elsewhere with QUINTET_CUDA (test_gpu_kernels, test_gpu_models, test_gpu_nccl,
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
-#   PARTS="kernels models curve nccl faults bits layouts sanitizer bench"   which parts run (this is the default)
+#   PARTS="kernels models curve nccl faults bits resume layouts sanitizer bench"   which parts run (this is the default)
 #   TEST_SHARDS=4                                                           processes that share the tests of kernels and models
 #   LAYOUT_SECONDS=180                                                      how long one layout may take
 #   SANITIZER_SECONDS=300                                                   how long one part of a group may take under a checker
@@ -15,7 +15,7 @@
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/build-cuda/bin}
-parts=${PARTS:-kernels models curve nccl faults bits layouts sanitizer bench}
+parts=${PARTS:-kernels models curve nccl faults bits resume layouts sanitizer bench}
 . "$root/tests/gpu/environment.sh"
 gpu=$(require_gpu) || exit 2
 echo "$gpu"
@@ -139,6 +139,9 @@ if runs bits; then
   else
     missing bits "mpirun was not found (Debian: openmpi-bin)"
   fi
+fi
+if runs resume; then
+  try resume "stopped and continued" 200 env PARTS=bits "$root/tests/gpu/run_resume.sh" "$folder"
 fi
 if runs layouts && [ -z "$have_mpi" ]; then
   missing layouts "mpirun was not found (Debian: openmpi-bin)"

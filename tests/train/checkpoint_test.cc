@@ -1,45 +1,29 @@
-// Saving, loading in other layouts, and continuing runs.
+// Saving, and loading in other layouts.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/failure_rate.h"
-#include "checkpoint/reader.h"
-#include "checkpoint/store.h"
-#include "comm/local.h"
-#include "support/small_recipe.h"
-#include "train/checkpointer.h"
+#include "train/checkpoint_support.h"
 #include "train/resume.h"
-#include "train/run_data.h"
-#include "train/saved_state.h"
-#include "train/support.h"
 
 namespace quintet {
 namespace {
 
+using test::corpus;
+using test::operator+;
+using test::QuickFiles;
+using test::recipe_of;
+using test::run_steps;
+using test::Sets;
 using test::SmallRun;
+using test::tensors_of;
 using test::user_error;
-using Sets = std::vector<std::string>;
-
-Sets operator+(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-// Every tensor of a checkpoint, whole.
-std::map<std::string, std::string> tensors_of(const base::Path& folder) {
-  checkpoint::Reader reader(folder);
-  std::map<std::string, std::string> out;
-  for (const checkpoint::SavedTensor& t : reader.manifest().tensors) {
-    std::vector<std::byte> bytes(static_cast<size_t>(t.info.bytes()));
-    reader.read(t, checkpoint::Region::whole(t.info.shape), bytes);
-    out[t.info.name] = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return out;
-}
 
 std::vector<std::string> names_of(const std::map<std::string, std::string>& tensors) {
   std::vector<std::string> names;
@@ -88,57 +72,6 @@ const std::vector<Sets> kOptimizers = {
     {"optimizer.name=\"adamw\"", "optimizer.groups=[{match=\"*ffn*\", name=\"lion\"}]", "model.tied=true"},
     {"optimizer.name=\"adafactor\""},
 };
-
-config::Recipe recipe_of(const Sets& sets) {
-  return test::small_recipe({"precision.compute=\"f64\"", "batch.global=8", "run.steps=8", "run.threads=1",
-                             "run.seed=5", "optimizer.lr=1e-2"},
-                            sets);
-}
-
-data::Corpus corpus() {
-  std::mt19937 random(7);
-  std::vector<int32_t> tokens(4000);
-  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % 200);
-  return data::Corpus::from_documents("test", 256, {tokens});
-}
-
-// Nothing crashes here, and flushing takes long.
-class QuickFiles : public base::FileSystem {
-  void sync(int, const base::Path&) override {}
-  void sync_directory(const base::Path&) override {}
-};
-
-// Runs steps [begin, end) in a layout, from a checkpoint unless begin is 0, and saves the state after it.
-// Returns the loss of each step.
-std::vector<double> run_steps(const config::Recipe& recipe, const data::Corpus& text, const base::Path& store,
-                              int64_t begin, int64_t end, const base::Path& from) {
-  config::Recipe here = recipe;
-  here.checkpoint.dir = store.string();
-  const train::RunData data = train::make_data(here, text);
-  std::vector<double> losses(static_cast<size_t>(end - begin));
-  QuickFiles files;
-  comm::run_local_world(static_cast<int>(here.parallel.world()), [&](comm::World& world) {
-    train::Rank rank(here, world, {});
-    if (!from.empty()) {
-      checkpoint::Reader reader(from);
-      const train::RunState state = train::parse_run_state(reader.manifest().run, "test");
-      EXPECT_EQ(state.step, begin);
-      train::load_state(rank, reader, {});
-      rank.set_scalar_states(state.scalars);
-    }
-    for (int64_t step = begin; step < end; ++step) {
-      const double loss = rank.step(step, data.train).loss;
-      if (world.rank().value == 0) losses[static_cast<size_t>(step - begin)] = loss;
-    }
-    train::Checkpointer checkpoints(
-        rank, world, here,
-        [&] { return to_json(train::RunState{.step = end, .scalars = rank.scalar_states(), .recipe = ""}); },
-        [](const std::string&) {}, files);
-    checkpoints.save(end);
-    checkpoints.finish();
-  });
-  return losses;
-}
 
 double largest_difference(const std::string& a, const std::string& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -279,231 +212,162 @@ TEST(SavedState, TheIntervalFollowsFromCostAndFailures) {
   EXPECT_EQ(train::auto_interval(0, 0, 1), 1);
 }
 
-// ---- runs
+// ---- file systems that fail
 
-std::vector<std::string> lines_of_run(const SmallRun& small, const Sets& sets,
-                                      train::RunOptions options = {}) {
-  config::Recipe recipe = small.recipe(sets);
-  return train::plan_start(recipe, {.overwrite = options.overwrite,
-                                    .from = options.from,
-                                    .weights_only = options.weights_only,
-                                    .allow = options.allow})
-      .lines;
-}
+// Fails once, at the n-th call that changes something; all calls are counted.
+class FailsOnce : public base::FileSystem {
+ public:
+  explicit FailsOnce(int64_t at) : left_(at) {}
+  int64_t calls() const { return calls_; }
+  int create(const base::Path& path) override { return count(path), FileSystem::create(path); }
+  void write(int file, const base::Path& path, int64_t position, std::span<const std::byte> bytes) override {
+    count(path), FileSystem::write(file, path, position, bytes);
+  }
+  void sync(int, const base::Path& path) override { count(path); }
+  void close(int file, const base::Path& path) override {
+    FileSystem::close(file, path);
+    count(path);
+  }
+  void rename(const base::Path& from, const base::Path& to) override {
+    count(from), FileSystem::rename(from, to);
+  }
+  void make_directory(const base::Path& path) override { count(path), FileSystem::make_directory(path); }
+  void sync_directory(const base::Path& path) override { count(path); }
 
-// Stops after a step, as a signal would.
-train::RunOptions stop_after(int64_t step) {
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  train::RunOptions options;
-  options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
-  options.interrupted = [=] { return *done ? 15 : 0; };
-  return options;
-}
+ private:
+  void count(const base::Path& path) {
+    ++calls_;
+    if (left_-- == 0) base::fail_writing("write", path, ENOSPC);
+  }
+  int64_t left_, calls_ = 0;
+};
 
-const Sets kLong = {"eval.every=3", "eval.batches=1", "run.skip_spike.window=2", "run.noise_scale_every=2",
-                    "optimizer.schedule.kind=\"cosine\""};
-
-void expect_same_records(const base::Path& a, const base::Path& b) {
-  const auto x = test::read_metrics(a), y = test::read_metrics(b);
-  ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    EXPECT_EQ(x[i].at("step"), i + 1);
-    for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "eval_loss", "noise_scale"}) {
-      ASSERT_EQ(x[i].contains(key), y[i].contains(key)) << key << " of step " << i + 1;
-      EXPECT_EQ(x[i].value(key, 0.0), y[i].value(key, 0.0)) << key << " of step " << i + 1;
+// Whichever call of the last save fails, the second attempt is complete, and the checkpoint before it intact.
+TEST(LastState, AFaultAtAnyCallLosesNothing) {
+  const test::TempFolder folder;
+  config::Recipe recipe = recipe_of({});
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    const auto save_both = [&](const std::string& name, FailsOnce& files) {
+      recipe.checkpoint.dir = (folder / name).string();
+      QuickFiles good;
+      const auto state = [] { return to_json(train::RunState{}); };
+      const auto say = [](const std::string&) {};
+      train::Checkpointer(rank, world, recipe, state, say, good).save(1);
+      train::Checkpointer last(rank, world, recipe, state, say, files);
+      last.set_pause(std::chrono::milliseconds(0));
+      return last.save_last(2, train::Checkpointer::Older::Keep, {folder / (name + "-elsewhere")});
+    };
+    FailsOnce none(-1);
+    save_both("none", none);
+    const int64_t calls = none.calls();
+    ASSERT_GT(calls, 15);
+    for (int64_t at = 0; at < calls; ++at) {
+      FailsOnce files(at);
+      const std::string name = std::to_string(at);
+      const train::Checkpointer::Last last = save_both(name, files);
+      EXPECT_EQ(last.failures, "") << "call " << at;
+      EXPECT_EQ(last.folder, checkpoint::Store(folder / name).folder_of(2));
+      checkpoint::Reader(last.folder).verify();
+      checkpoint::Reader(checkpoint::Store(folder / name).folder_of(1)).verify();
     }
-  }
-}
-
-TEST(Resume, AStoppedRunContinuesInEveryBit) {
-  const SmallRun whole, stopped;
-  const Sets sets = kLong + Sets{"checkpoint.every=2"};
-  whole.train(sets);
-  const train::RunResult first = stopped.train(sets, stop_after(3));
-  EXPECT_EQ(first.signal, 15);
-  EXPECT_EQ(first.summary.steps, 3);
-  const std::vector<std::string> lines = lines_of_run(stopped, sets);
-  ASSERT_FALSE(lines.empty());
-  EXPECT_NE(lines[0].find("continues from"), std::string::npos);
-  EXPECT_NE(lines[0].find("after step 3 of 6"), std::string::npos) << lines[0];
-  const train::RunResult second = stopped.train(sets);
-  EXPECT_EQ(second.summary.end, train::RunEnd::Finished);
-  expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
-  const base::Path last = "run/checkpoints/step-00000006";
-  EXPECT_TRUE(tensors_of(whole / last.string()) == tensors_of(stopped / last.string()));
-  EXPECT_EQ(checkpoint::Reader(whole / last.string()).manifest().run.at("scalars"),
-            checkpoint::Reader(stopped / last.string()).manifest().run.at("scalars"));
-  EXPECT_EQ(test::read_json(whole.run_folder().summary()).at("evaluations"),
-            test::read_json(stopped.run_folder().summary()).at("evaluations"));
-  // A finished run has nothing left to do.
-  EXPECT_EQ(stopped.train(sets).summary.steps, 6);
-  expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
-}
-
-// The records after the checkpoint are replaced; a record that a crash has cut off is dropped.
-TEST(Resume, MetricsHaveOneRecordPerStep) {
-  const SmallRun small;
-  const Sets sets = {"checkpoint.every=2"};
-  small.train(sets, stop_after(3));
-  std::string text = base::read_file(small.run_folder().metrics());
-  base::write_file_atomically(small.run_folder().metrics(),
-                              text + "{\"step\": 4, \"loss\": 0}\n{\"step\": 5, \"lo");
-  small.train(sets);
-  const auto records = test::read_metrics(small.run_folder().metrics());
-  ASSERT_EQ(records.size(), 6u);
-  EXPECT_NE(records[3].at("loss"), 0);
-}
-
-TEST(Resume, AnotherNumberOfDataRanksSeesTheSameBatches) {
-  const SmallRun whole, changed;
-  const Sets f64 = {"precision.compute=\"f64\""};
-  whole.train(f64 + Sets{"checkpoint.every=100"});
-  changed.train(f64 + Sets{"checkpoint.every=100"}, stop_after(2));
-  changed.train(f64 + Sets{"checkpoint.every=100", "parallel.dp_shard=4", "parallel.tp=1", "batch.micro=1",
-                           "parallel.sequence_parallel=false", "parallel.zero=2"});
-  const auto a = test::read_metrics(whole.run_folder().metrics()),
-             b = test::read_metrics(changed.run_folder().metrics());
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_NEAR(a[i].at("loss").get<double>(), b[i].at("loss").get<double>(), 1e-10);
-    EXPECT_EQ(a[i].at("tokens"), b[i].at("tokens"));
-  }
-}
-
-TEST(Resume, WhatMakesAnotherRunIsRefusedByKey) {
-  const SmallRun small;
-  small.train({"checkpoint.every=2"}, stop_after(2));
-  const auto refused = [&](const Sets& sets) {
-    return user_error([&] { small.train(Sets{"checkpoint.every=2"} + sets); });
-  };
-  for (const auto& [set, key] :
-       std::map<std::string, std::string>{{"optimizer.lr=0.5", "optimizer.lr"},
-                                          {"batch.global=16", "batch.global"},
-                                          {"model.rope_theta=5000", "model.rope_theta"},
-                                          {"run.seed=3", "run.seed"},
-                                          {"data.seq_len=16", "data.seq_len"}}) {
-    const std::string message = refused({set});
-    EXPECT_NE(message.find(key + " is "), std::string::npos) << message;
-    EXPECT_NE(message.find("--allow " + key), std::string::npos) << message;
-    EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
-  }
-  EXPECT_NE(refused({"run.steps=1"}).find("run.steps is 1"), std::string::npos);
-  base::write_file_atomically(small / "data.txt", test::sample_text(21000));
-  EXPECT_NE(refused({}).find("--allow data.path"), std::string::npos);
-  train::RunOptions options;
-  options.allow = {"data.path", "optimizer"};
-  EXPECT_EQ(small.train({"checkpoint.every=2", "optimizer.lr=0.001"}, options).summary.steps, 6);
-  options.allow = {"optimizer.rl"};
-  EXPECT_NE(user_error([&] { small.train({}, options); }).find("did you mean optimizer.lr"),
-            std::string::npos);
-}
-
-TEST(Resume, ALongerRunKeepsItsSchedule) {
-  const SmallRun small;
-  const Sets sets = {"checkpoint.every=2", "optimizer.schedule.kind=\"linear\""};
-  small.train(sets);
-  const Sets longer = sets + Sets{"run.steps=8"};
-  const std::vector<std::string> lines = lines_of_run(small, longer);
-  ASSERT_GE(lines.size(), 2u);
-  EXPECT_NE(lines[1].find("stays as saved"), std::string::npos) << lines[1];
-  small.train(longer);
-  const auto records = test::read_metrics(small.run_folder().metrics());
-  ASSERT_EQ(records.size(), 8u);
-  EXPECT_EQ(records[5].at("lr"), records[7].at("lr")) << "at its floor since step 6";
-}
-
-TEST(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
-  const SmallRun small;
-  const std::string message = user_error([&] {
-    small.train({"checkpoint.every=2", "checkpoint.keep=1000000000"});
   });
-  EXPECT_NE(message.find("checkpoint.keep is 1000000000"), std::string::npos) << message;
-  EXPECT_FALSE(base::file_exists(small.run_folder().metrics()));
 }
 
-TEST(Resume, AnIntervalOfTimeSavesToo) {
+// Writes take long, as on a busy shared file system: training goes on meanwhile.
+TEST(SavedState, ASlowFileSystemDoesNotStopTraining) {
+  class SlowFiles : public base::FileSystem {
+    void sync(int, const base::Path&) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    }
+    void sync_directory(const base::Path&) override {}
+  } slow;
+  const test::TempFolder folder;
+  config::Recipe recipe = recipe_of({"parallel.dp_shard=2", "checkpoint.every=1"});
+  recipe.checkpoint.dir = folder.path().string();
+  const train::RunData data = train::make_data(recipe, corpus());
+  comm::run_local_world(2, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    train::Checkpointer checkpoints(
+        rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {}, slow);
+    rank.step(0, data.train);
+    const int64_t begin = base::now_ns();
+    checkpoints.save(1);
+    const int64_t stopped = base::now_ns() - begin;
+    rank.step(1, data.train);
+    const bool was_busy = checkpoints.flags(0).busy != 0;
+    checkpoints.finish();
+    const int64_t complete = base::now_ns() - begin;
+    EXPECT_TRUE(was_busy) << "the write had finished before a step did";
+    EXPECT_GT(complete, 1'000'000'000) << "a shard, then the manifest";
+    EXPECT_LT(stopped, complete / 4);
+  });
+  // What was saved is the state after step 1, although step 2 has changed it meanwhile.
+  run_steps(recipe, corpus(), folder / "one", 0, 1, {});
+  EXPECT_TRUE(tensors_of(folder.path()) == tensors_of(folder / "one"));
+}
+
+// A disk that becomes full while a checkpoint is written ends the run at the next step, with the cause; the
+// checkpoint before it is intact.
+TEST(SavedState, AFailedWriteEndsTheRunWithItsCause) {
+  class FullFiles : public base::FileSystem {
+   public:
+    void write(int file, const base::Path& path, int64_t at, std::span<const std::byte> bytes) override {
+      if (path.string().find("step-00000004/rank-00001") != std::string::npos)
+        base::fail_writing("write", path, ENOSPC);
+      FileSystem::write(file, path, at, bytes);
+    }
+  } full;
+  const test::TempFolder folder;
+  config::Recipe recipe = recipe_of({"parallel.dp_shard=2", "checkpoint.every=1"});
+  recipe.checkpoint.dir = folder.path().string();
+  const std::string message = user_error([&] {
+    comm::run_local_world(2, [&](comm::World& world) {
+      train::Rank rank(recipe, world, {});
+      train::Checkpointer checkpoints(
+          rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {}, full);
+      checkpoints.save(3);
+      checkpoints.save(4);
+      for (int n = 0; n < 10000; ++n) {  // step boundaries
+        const train::Checkpointer::Flags mine = checkpoints.flags(0);
+        int32_t all[3] = {mine.busy, mine.failed, mine.due};
+        world.world().all_reduce(all, 3, base::DType::I32, comm::ReduceOp::Max);
+        checkpoints.advance({.busy = all[0], .failed = all[1], .due = all[2]});
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  });
+  EXPECT_CONTAINS(message, "the checkpoint of step 4 could not be written: ");
+  EXPECT_CONTAINS(message, "rank-00001.safetensors");
+  EXPECT_CONTAINS(message, "No space left");
+  EXPECT_CONTAINS(message, "earlier ones are intact");
+  EXPECT_EQ(checkpoint::Store(folder.path()).newest()->step, 3);
+  checkpoint::Reader(checkpoint::Store(folder.path()).folder_of(3)).verify();
+}
+
+TEST(SavedState, AFolderThatCannotBeWrittenIsRefusedBeforeTheFirstStep) {
   const SmallRun small;
-  train::RunOptions slow;
-  slow.on_step = [](int64_t, const train::StepResult&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  };
-  small.train({"checkpoint.every=\"1s\"", "checkpoint.keep=10"}, slow);
-  const size_t saved = checkpoint::Store(small / "run/checkpoints").list().size();
-  EXPECT_GE(saved, 2u);
-  EXPECT_LE(saved, 4u);
+  base::write_file_atomically(small / "file", "x");
+  const std::string message =
+      user_error([&] { small.train({"checkpoint.dir=\"" + (small / "file/below").string() + "\""}); });
+  EXPECT_CONTAINS(message, "file/below");
+  EXPECT_FALSE(base::file_exists(small.run_folder().recipe_file()));
 }
 
-TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
-  const SmallRun small;
-  // What is left of a run that was killed after two steps: no checkpoint, no summary.
-  small.train({}, stop_after(2));
-  std::filesystem::remove_all(small / "run/checkpoints");
-  base::remove_file(small.run_folder().summary());
-  EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
-  EXPECT_NE(user_error([&] { small.train({"optimizer.lr=0.5"}); }).find("--overwrite"), std::string::npos);
-  EXPECT_EQ(small.train().summary.steps, 6);
-  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
-  EXPECT_NE(user_error([&] { small.train(); }).find("--overwrite"), std::string::npos)
-      << "a finished run without checkpoints is not replaced";
-}
-
-TEST(Resume, AnotherRunStartsFromACheckpoint) {
-  const SmallRun first, second;
-  first.train({"checkpoint.every=2", "checkpoint.keep=3"});
-  train::RunOptions options;
-  options.from = first / "run/checkpoints/step-00000004";
-  second.train({"checkpoint.every=100"}, options);
-  EXPECT_TRUE(tensors_of(first / "run/checkpoints/step-00000006") ==
-              tensors_of(second / "run/checkpoints/step-00000006"));
-  EXPECT_EQ(test::read_metrics(second.run_folder().metrics()).size(), 2u) << "of steps 5 and 6";
-  // The weights alone start another run at step 1.
-  const SmallRun third;
-  options.weights_only = true;
-  options.from = first.run_dir();
-  const train::RunResult result = third.train({"run.steps=1", "optimizer.lr=1e-9", "run.seed=4"}, options);
-  EXPECT_EQ(result.summary.steps, 1);
-  EXPECT_LT(result.summary.first_loss, test::read_metrics(first.run_folder().metrics())[0].at("loss"));
-  options.from.clear();
-  EXPECT_NE(user_error([&] { SmallRun().train({}, options); }).find("--from"), std::string::npos);
-}
-
-// Going back to an earlier checkpoint sets the later ones aside; --fresh removes all.
-TEST(Resume, GoingBackSetsLaterCheckpointsAside) {
-  const SmallRun small;
-  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
-  small.train(sets);
-  train::RunOptions options;
-  options.from = small / "run/checkpoints/step-00000002";
-  small.train(sets, options);
-  EXPECT_TRUE(base::file_exists(small / "run/checkpoints/abandoned-1-step-00000006/manifest.json"));
-  EXPECT_TRUE(tensors_of(small / "run/checkpoints/abandoned-1-step-00000006") ==
-              tensors_of(small / "run/checkpoints/step-00000006"));
-  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
-  train::RunOptions fresh;
-  fresh.overwrite = true;
-  small.train({"run.steps=3"}, fresh);
-  EXPECT_FALSE(checkpoint::Store(small / "run/checkpoints").newest());
-}
-
-TEST(Resume, ADamagedCheckpointIsRefusedByName) {
-  const SmallRun small;
-  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
-  small.train(sets, stop_after(4));
-  const base::Path shard = small / "run/checkpoints/step-00000004/rank-00002.safetensors";
-  std::string bytes = base::read_file(shard);
-  bytes[bytes.size() - 5] ^= 1;
-  base::write_file_atomically(shard, bytes);
-  try {
-    small.train(sets);
-    ADD_FAILURE() << "a damaged checkpoint was loaded";
-  } catch (const std::exception& e) {
-    EXPECT_NE(std::string(e.what()).find("rank-00002.safetensors' is damaged"), std::string::npos)
-        << e.what();
-  }
-  // Only when asked: an earlier one.
-  train::RunOptions options;
-  options.from = small / "run/checkpoints/step-00000002";
-  EXPECT_EQ(small.train(sets, options).summary.steps, 6);
+// Under Slurm: a save is due early enough for two steps, two saves and half a minute.
+TEST(SavedState, ASaveIsDueBeforeTheJobEnds) {
+  const config::Recipe recipe = recipe_of({});
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    int lines = 0;
+    train::Checkpointer checkpoints(
+        rank, world, recipe, [] { return to_json(train::RunState{}); }, [&](const std::string&) { ++lines; });
+    checkpoints.set_deadline(base::wall_seconds() + 100);
+    EXPECT_EQ(checkpoints.flags(10).due, 0);
+    EXPECT_EQ(checkpoints.flags(50).due, 1) << "two steps take until the end";
+    EXPECT_EQ(checkpoints.flags(50).due, 0) << "once";
+    EXPECT_EQ(lines, 1);
+  });
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST(Loop, TheSameSeedGivesTheSameBits) {
   a.train({"eval.every=3"});
   b.train({"eval.every=3"});
   EXPECT_EQ(without_times(a.run_folder().metrics()), without_times(b.run_folder().metrics()));
-  EXPECT_EQ(base::read_file(a.run_folder().weights()), base::read_file(b.run_folder().weights()));
+  EXPECT_TRUE(test::tensors_of(a.run_dir()) == test::tensors_of(b.run_dir()));
   const SmallRun c;
   c.train({"eval.every=3", "run.seed=7"});
   EXPECT_NE(without_times(a.run_folder().metrics()), without_times(c.run_folder().metrics()));
@@ -184,7 +184,7 @@ TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
   EXPECT_EQ(result.summary.steps, 3);
   EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 3u);
   EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "interrupted");
-  EXPECT_TRUE(base::file_exists(small.run_folder().weights()));
+  EXPECT_EQ(checkpoint::Store(small.run_dir() / "checkpoints").newest()->step, 3);
 }
 
 TEST(Loop, AFailingRankIsNamed) {
@@ -220,8 +220,7 @@ TEST(Loop, ARunFolderIsNotOverwrittenUnasked) {
 }
 
 TEST(Loop, FilesOfTheUserAreNotOverwrittenUnasked) {
-  for (const char* name :
-       {"recipe.toml", "model.safetensors", "summary.json", "trace.json", "schedule.txt"}) {
+  for (const char* name : {"recipe.toml", "metrics.jsonl", "summary.json", "trace.json", "schedule.txt"}) {
     const SmallRun small;
     base::make_directories(small.run_dir());
     base::write_file_atomically(small.run_dir() / name, "# mine");
@@ -254,25 +253,6 @@ TEST(Loop, TwoRunsDoNotShareAFolder) {
   options = {};
   options.overwrite = true;
   EXPECT_EQ(small.train(kOneRank, options).summary.steps, 6);
-}
-
-TEST(Loop, WeightsThatTheFolderCannotTakeGoElsewhere) {
-  const SmallRun small;
-  train::RunOptions options;
-  options.on_step = [&](int64_t step, const train::StepResult&) {
-    if (step == 2)
-      base::make_directories(small.run_folder().weights());  // nothing can be renamed to this name
-  };
-  const train::RunResult result = small.train({"run.steps=2"}, options);
-  EXPECT_EQ(result.summary.end, train::RunEnd::Finished);
-  EXPECT_CONTAINS(result.incomplete, "model.safetensors");
-  const std::string marker = "the weights are in ";
-  const size_t at = result.incomplete.find(marker);
-  ASSERT_NE(at, std::string::npos) << result.incomplete;
-  const train::RunFolder other(result.incomplete.substr(at + marker.size()));
-  EXPECT_TRUE(base::file_exists(other.weights()));
-  EXPECT_TRUE(base::file_exists(other.recipe_file()));
-  std::filesystem::remove_all(other.path());
 }
 
 TEST(Loop, ARunThatEndsNonFiniteIsNotFinished) {

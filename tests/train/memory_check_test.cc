@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/temp_folder.h"
 #include "config/parse.h"
+#include "support/small_recipe.h"
 #include "train/loop.h"
 
 namespace quintet::train {
@@ -41,6 +42,25 @@ steps = 1
   // With a GPU per rank, the number of ranks does not matter.
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}));
   EXPECT_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, ranks}), base::UserError);
+}
+
+// What saving takes of the host's memory counts too, on a GPU beside what else is there.
+TEST(Fit, CopiesOfTheStateCountAsHostMemory) {
+  const auto check = [](const std::vector<std::string>& sets, int64_t host) {
+    const config::Recipe recipe = test::small_recipe({"parallel.dp_shard=2", "parallel.zero=1"}, sets);
+    return test::user_error([&] {
+      require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}, {}, {}, {host, 2});
+      base::fail_user("fits");
+    });
+  };
+  const std::vector<std::string> gpu = {"run.device=cuda", "checkpoint.every=10"};
+  std::vector<std::string> peers = gpu;
+  peers.push_back("checkpoint.peer_every=1");
+  EXPECT_EQ(check(gpu, int64_t{1} << 30), "fits");
+  EXPECT_EQ(check(peers, int64_t{1} << 30), "fits");
+  EXPECT_CONTAINS(check(gpu, 100'000), "checkpoint.every = 0");
+  EXPECT_EQ(check({"run.device=cuda"}, 100'000), "fits") << "the last state is written without a copy";
+  EXPECT_CONTAINS(check(peers, 400'000), "for checkpoint.peer_every");
 }
 
 TEST(Cores, AreSharedUnlessALauncherHasAssignedThem) {

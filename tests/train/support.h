@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/store.h"
 #include "config/parse.h"
 #include "train/loop.h"
 
@@ -40,6 +43,18 @@ inline std::vector<nlohmann::json> read_metrics(const base::Path& path) {
 
 inline nlohmann::json read_json(const base::Path& path) {
   return nlohmann::json::parse(base::read_file(path));
+}
+
+// Every tensor of a checkpoint, or of the newest one of a run folder, whole.
+inline std::map<std::string, std::string> tensors_of(const base::Path& path) {
+  checkpoint::Reader reader(checkpoint::find_checkpoint(path));
+  std::map<std::string, std::string> out;
+  for (const checkpoint::SavedTensor& t : reader.manifest().tensors) {
+    std::string& bytes = out[t.info.name];
+    bytes.resize(static_cast<size_t>(t.info.bytes()));
+    reader.read(t, 0, std::as_writable_bytes(std::span(bytes)));
+  }
+  return out;
 }
 
 // A folder with data.txt and recipe.toml: 4 ranks, dp_shard 2 with zero 3, tp 2 with sequence parallel.

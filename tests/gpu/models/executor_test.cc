@@ -10,7 +10,6 @@
 #include "gpu/models/support.h"
 #include "train/element.h"
 #include "train/loop_trace.h"
-#include "train/weights_file.h"
 
 namespace quintet {
 namespace {
@@ -220,7 +219,6 @@ TEST(Trace, HoldsEveryInstructionAndChangesNoBit) {
 
 TEST(Save, TheCpuLoadsWhatTheGpuSaved) {
   const test::TempFolder folder;
-  const std::string path = (folder / "model.safetensors").string();
   const config::Recipe r = test::gpu_recipe("experts-shared-bias", "bf16");
   const auto state = [](const train::Rank& rank) {
     std::vector<std::byte> bytes;
@@ -235,12 +233,12 @@ TEST(Save, TheCpuLoadsWhatTheGpuSaved) {
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(r, world, {});
     rank.step(0, tools::training_batches(r, dataset));
-    train::save_weights(rank, world, path, {});
+    test::save_state(rank, world, r, folder.path());
     gpu = state(rank);
   });
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(test::on_cpu(r), world, {});
-    train::load_weights(rank, path);
+    test::load_weights(rank, folder.path());
     cpu = state(rank);
   });
   EXPECT_EQ(gpu, cpu);

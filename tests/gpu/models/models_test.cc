@@ -7,7 +7,6 @@
 #include "comm/local.h"
 #include "gpu/models/support.h"
 #include "tools/verify.h"
-#include "train/weights_file.h"
 
 namespace quintet {
 namespace {
@@ -139,7 +138,6 @@ TEST(Narrow, GradientsAreTheF32GradientsRounded) {
 
 TEST(Narrow, SplitMastersAreSavedAsF32) {
   const test::TempFolder folder;
-  const std::string path = (folder / "model.safetensors").string();
   const config::Recipe split = test::gpu_recipe("llama", "bf16", kSplit);
   std::vector<float> saved, loaded;
   const auto weights = [](const train::Rank& rank) {
@@ -155,12 +153,12 @@ TEST(Narrow, SplitMastersAreSavedAsF32) {
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(split, world, {});
     rank.step(0, tools::training_batches(split, dataset));
-    train::save_weights(rank, world, path, {});
+    test::save_state(rank, world, split, folder.path());
     saved = weights(rank);
   });
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(test::gpu_recipe("llama", "bf16"), world, {});
-    train::load_weights(rank, path);
+    test::load_weights(rank, folder.path());
     loaded = weights(rank);
   });
   EXPECT_EQ(saved, loaded);

@@ -9,7 +9,10 @@
 #include "comm/local.h"
 #include "config/names.h"
 #include "config/parse.h"
+#include "train/checkpointer.h"
 #include "train/run_data.h"
+#include "train/run_state.h"
+#include "train/saved_state.h"
 #include "train/support.h"
 
 namespace quintet::test {
@@ -191,6 +194,18 @@ std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int 
     for (int64_t s = 0; s < steps; ++s) losses.push_back(rank.step(s, data.train).loss);
   });
   return losses;
+}
+
+void save_state(train::Rank& rank, comm::World& world, config::Recipe recipe, const base::Path& folder) {
+  recipe.checkpoint.dir = folder.string();
+  train::Checkpointer(
+      rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {})
+      .save(0);
+}
+
+void load_weights(train::Rank& rank, const base::Path& folder) {
+  checkpoint::Reader reader(checkpoint::find_checkpoint(folder));
+  train::load_state(rank, reader, train::LoadOptions{.weights_only = true});
 }
 
 }  // namespace quintet::test

@@ -25,6 +25,10 @@ config::Recipe on_cpu(config::Recipe recipe);
 
 tools::LayoutRun run(const config::Recipe& recipe, tools::LayoutOptions options);
 
+// Saves the state of a rank of this recipe in a folder; loads the weights that are saved there.
+void save_state(train::Rank& rank, comm::World& world, config::Recipe recipe, const base::Path& folder);
+void load_weights(train::Rank& rank, const base::Path& folder);
+
 // Every number of the two runs has the same bits.
 void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b);
 

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Saving and loading checkpoints beside what the disk sustains: the same bytes, files and flushes by fio.
+
+    bench/checkpoints.py --quintet build/quintet [--dir FOLDER] [--ranks 2] [--rounds 5] [--saves 100] > figures.json
+
+Each round saves and loads once with Quintet and writes and reads once with fio, alternating, so that both meet the same other
+load. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
+Needs fio (tools/setup.sh --bench).
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+RECIPE = """name = "checkpoints"
+[model]
+family = "llama"
+layers = {layers}
+embed = 512
+ffn = 2048
+heads = 8
+kv_heads = 8
+vocab = 32000
+[data]
+seq_len = 64
+[batch]
+micro = 1
+[parallel]
+dp_shard = {ranks}
+zero = 1
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1
+threads = 1
+"""
+
+
+def fio(folder, ranks, size, mode):
+    """Seconds in which fio writes and flushes, or reads, one file of `size` bytes per rank, in blocks of 8 MiB."""
+    command = ["fio", "--name=shard", f"--directory={folder}", f"--rw={mode}", "--bs=8M", f"--size={size}",
+               f"--numjobs={ranks}", "--ioengine=psync", "--group_reporting", "--output-format=json", "--fallocate=none",
+               "--thread", "--invalidate=1"]
+    if mode == "write":
+        command += ["--end_fsync=1", "--create_on_open=1", "--overwrite=0"]
+    out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    job = out["jobs"][0][mode]
+    return job["runtime"] / 1e3
+
+
+def resident(pid):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) * 1024
+    except (OSError, TypeError):
+        return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quintet", default="build/quintet")
+    parser.add_argument("--dir", default=".")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--saves", type=int, default=100)
+    options = parser.parse_args()
+    if shutil.which("fio") is None:
+        sys.exit("checkpoints.py: fio was not found: tools/setup.sh --bench installs it")
+    work = tempfile.mkdtemp(prefix="checkpoints-", dir=options.dir)
+    try:
+        recipe = os.path.join(work, "recipe.toml")
+        with open(recipe, "w") as file:
+            file.write(RECIPE.format(ranks=options.ranks, layers=options.layers))
+        bench = [options.quintet, "bench", "checkpoint", recipe, "--dir", os.path.join(work, "saved"), "--json"]
+        rounds = []
+        for _ in range(options.rounds):
+            one = json.loads(subprocess.run(bench + ["--rounds", "1"], check=True, capture_output=True, text=True).stdout)
+            size = one["bytes"] // options.ranks
+            folder = os.path.join(work, "fio")
+            os.mkdir(folder)
+            write = fio(folder, options.ranks, size, "write")
+            read = fio(folder, options.ranks, size, "read")
+            shutil.rmtree(folder)
+            rounds.append({**one["rounds"][0], "fio_write": write, "fio_read": read})
+            print(rounds[-1], file=sys.stderr)
+        size = one["bytes"]
+        median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        result = {"bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median,
+                  "save_bytes_per_s": size / median["save"], "fio_write_bytes_per_s": size / median["fio_write"],
+                  "load_bytes_per_s": size / median["load"], "fio_read_bytes_per_s": size / median["fio_read"],
+                  "save_share_of_fio": median["fio_write"] / median["save"],
+                  "load_share_of_fio": median["fio_read"] / median["load"],
+                  "stop_seconds": median["stop"], "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
+        if options.saves:
+            small = os.path.join(work, "small.toml")
+            with open(small, "w") as file:
+                file.write(RECIPE.format(ranks=options.ranks, layers=1))
+            process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", os.path.join(work, "many"), "--rounds",
+                                        str(options.saves), "--json"], stdout=subprocess.PIPE, text=True)
+            memory = []
+            while process.poll() is None:
+                memory.append(resident(process.pid))
+                time.sleep(0.1)
+            process.communicate()
+            memory = [m for m in memory if m]
+            fifth = len(memory) // 5
+            result["saves"] = {"count": options.saves, "samples": len(memory),
+                               "resident_bytes_after_a_fifth": statistics.median(memory[fifth:2 * fifth]),
+                               "resident_bytes_at_the_end": statistics.median(memory[-fifth - 1:-1]),
+                               "peak_bytes": max(memory)}
+        print(json.dumps(result, indent=1))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

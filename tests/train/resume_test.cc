@@ -1,0 +1,325 @@
+// Continuing runs, exactly or not at all.
+#include "train/resume.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/failure_rate.h"
+#include "train/checkpoint_support.h"
+
+namespace quintet {
+namespace {
+
+using test::corpus;
+using test::operator+;
+using test::QuickFiles;
+using test::recipe_of;
+using test::run_steps;
+using test::Sets;
+using test::SmallRun;
+using test::tensors_of;
+using test::user_error;
+
+std::vector<std::string> lines_of_run(const SmallRun& small, const Sets& sets,
+                                      train::RunOptions options = {}) {
+  config::Recipe recipe = small.recipe(sets);
+  return train::plan_start(recipe, {.overwrite = options.overwrite,
+                                    .from = options.from,
+                                    .weights_only = options.weights_only,
+                                    .allow = options.allow})
+      .lines;
+}
+
+// Stops after a step, as a signal would.
+train::RunOptions stop_after(int64_t step) {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  train::RunOptions options;
+  options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
+  options.interrupted = [=] { return *done ? 15 : 0; };
+  return options;
+}
+
+const Sets kLong = {"eval.every=3", "eval.batches=1", "run.skip_spike.window=2", "run.noise_scale_every=2",
+                    "optimizer.schedule.kind=\"cosine\""};
+
+void expect_same_records(const base::Path& a, const base::Path& b) {
+  const auto x = test::read_metrics(a), y = test::read_metrics(b);
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(x[i].at("step"), i + 1);
+    for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "eval_loss", "noise_scale"}) {
+      ASSERT_EQ(x[i].contains(key), y[i].contains(key)) << key << " of step " << i + 1;
+      EXPECT_EQ(x[i].value(key, 0.0), y[i].value(key, 0.0)) << key << " of step " << i + 1;
+    }
+  }
+}
+
+TEST(Resume, AStoppedRunContinuesInEveryBit) {
+  const SmallRun whole, stopped;
+  const Sets sets = kLong + Sets{"checkpoint.every=2"};
+  whole.train(sets);
+  const train::RunResult first = stopped.train(sets, stop_after(3));
+  EXPECT_EQ(first.signal, 15);
+  EXPECT_EQ(first.summary.steps, 3);
+  const std::vector<std::string> lines = lines_of_run(stopped, sets);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_NE(lines[0].find("continues from"), std::string::npos);
+  EXPECT_NE(lines[0].find("after step 3 of 6"), std::string::npos) << lines[0];
+  const train::RunResult second = stopped.train(sets);
+  EXPECT_EQ(second.summary.end, train::RunEnd::Finished);
+  expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+  const base::Path last = "run/checkpoints/step-00000006";
+  EXPECT_TRUE(tensors_of(whole / last.string()) == tensors_of(stopped / last.string()));
+  EXPECT_EQ(checkpoint::Reader(whole / last.string()).manifest().run.at("scalars"),
+            checkpoint::Reader(stopped / last.string()).manifest().run.at("scalars"));
+  EXPECT_EQ(test::read_json(whole.run_folder().summary()).at("evaluations"),
+            test::read_json(stopped.run_folder().summary()).at("evaluations"));
+  // A finished run has nothing left to do, says so, and keeps what it measured.
+  const std::string summary = base::read_file(stopped.run_folder().summary());
+  EXPECT_EQ(stopped.train(sets).summary.steps, 6);
+  EXPECT_CONTAINS(lines_of_run(stopped, sets).at(0), "this run is complete: step 6 of 6");
+  EXPECT_EQ(base::read_file(stopped.run_folder().summary()), summary);
+  expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+}
+
+// Everything that a manifest has beside tensors is needed: without it, or with another value, the run is
+// refused or goes on differently.
+TEST(Resume, EveryPartOfTheStateMatters) {
+  const SmallRun whole, stopped;
+  const Sets sets = kLong + Sets{"checkpoint.every=3",
+                                 "checkpoint.keep=9",
+                                 "precision.compute=f16",
+                                 "model.dropout=0.1",
+                                 "precision.loss_scale=dynamic",
+                                 "precision.loss_scale_window=4",
+                                 "optimizer.ema=0.9",
+                                 "run.steps=8",
+                                 "optimizer.schedule.kind=cosine"};
+  whole.train(sets);
+  stopped.train(sets, stop_after(5));
+  const base::Path file = stopped / "run/checkpoints/step-00000005/manifest.json";
+  const std::string text = base::read_file(file);
+  const auto end_with = [&](const std::function<void(checkpoint::Json&)>& change) {
+    checkpoint::Manifest m = checkpoint::parse_manifest(text, "test");
+    change(m.run);
+    const SmallRun changed;
+    std::filesystem::copy(stopped.run_dir(), changed.run_dir(), std::filesystem::copy_options::recursive);
+    std::filesystem::copy_file(stopped / "data.txt", changed / "data.txt",
+                               std::filesystem::copy_options::overwrite_existing);
+    base::write_file_atomically(changed / "run/checkpoints/step-00000005/manifest.json", to_text(m));
+    changed.train(sets);
+    nlohmann::json end = checkpoint::Reader(changed / "run/checkpoints/step-00000008").manifest().run;
+    nlohmann::json records = nlohmann::json::array();
+    for (nlohmann::json r : test::read_metrics(changed.run_folder().metrics())) {
+      r.erase("tokens_per_s");
+      records.push_back(std::move(r));
+    }
+    return nlohmann::json{{"records", records},
+                          {"scalars", end.at("scalars")},
+                          {"spikes", end.at("spikes")},
+                          {"noise", end.at("noise")},
+                          {"first_loss", end.at("summary").at("first_loss")},
+                          {"tokens", end.at("summary").at("tokens")},
+                          {"evaluations", end.at("summary").at("evaluations")}};
+  };
+  const nlohmann::json good = end_with([](checkpoint::Json&) {});
+  const auto unbroken = test::read_metrics(whole.run_folder().metrics());
+  for (size_t i = 0; i < unbroken.size(); ++i)
+    EXPECT_EQ(good.at("records")[i].at("loss"), unbroken[i].at("loss")) << "step " << i + 1;
+  const checkpoint::Json run = checkpoint::parse_manifest(text, "test").run;
+  for (const auto& [key, value] : run.items())
+    EXPECT_CONTAINS(user_error([&] { end_with([&, k = key](checkpoint::Json& r) { r.erase(k); }); }),
+                    "not complete")
+        << key;
+  for (const auto& [key, value] : run.at("scalars").items())
+    EXPECT_NE(
+        end_with([&, k = key](checkpoint::Json& r) { r["scalars"][k] = r["scalars"][k].get<double>() + 1; }),
+        good)
+        << key;
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["schedule_steps"] = 100; }), good);
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["spikes"].clear(); }), good);
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["noise"][1] = 0; }), good);
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["summary"]["first_loss"] = 0; }), good);
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["summary"]["tokens"] = 0; }), good);
+  EXPECT_NE(end_with([](checkpoint::Json& r) { r["summary"]["evaluations"].clear(); }), good);
+  EXPECT_CONTAINS(user_error([&] { end_with([](checkpoint::Json& r) { r["step"] = 4; }); }),
+                  "contradicts itself");
+  EXPECT_CONTAINS(user_error([&] { end_with([](checkpoint::Json& r) { r["data"]["fingerprint"] = "0"; }); }),
+                  "the data have changed");
+}
+
+// The records after the checkpoint are replaced; a record that a crash has cut off is dropped.
+TEST(Resume, MetricsHaveOneRecordPerStep) {
+  const SmallRun small;
+  const Sets sets = {"checkpoint.every=2"};
+  small.train(sets, stop_after(3));
+  std::string text = base::read_file(small.run_folder().metrics());
+  base::write_file_atomically(small.run_folder().metrics(),
+                              text + "{\"step\": 4, \"loss\": 0}\n{\"step\": 5, \"lo");
+  small.train(sets);
+  const auto records = test::read_metrics(small.run_folder().metrics());
+  ASSERT_EQ(records.size(), 6u);
+  EXPECT_NE(records[3].at("loss"), 0);
+}
+
+TEST(Resume, AnotherNumberOfDataRanksSeesTheSameBatches) {
+  const SmallRun whole, changed;
+  const Sets f64 = {"precision.compute=\"f64\""};
+  whole.train(f64 + Sets{"checkpoint.every=100"});
+  changed.train(f64 + Sets{"checkpoint.every=100"}, stop_after(2));
+  changed.train(f64 + Sets{"checkpoint.every=100", "parallel.dp_shard=4", "parallel.tp=1", "batch.micro=1",
+                           "parallel.sequence_parallel=false", "parallel.zero=2"});
+  const auto a = test::read_metrics(whole.run_folder().metrics()),
+             b = test::read_metrics(changed.run_folder().metrics());
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i].at("loss").get<double>(), b[i].at("loss").get<double>(), 1e-10);
+    EXPECT_EQ(a[i].at("tokens"), b[i].at("tokens"));
+  }
+}
+
+TEST(Resume, WhatMakesAnotherRunIsRefusedByKey) {
+  const SmallRun small;
+  small.train({"checkpoint.every=2"}, stop_after(2));
+  const auto refused = [&](const Sets& sets) {
+    return user_error([&] { small.train(Sets{"checkpoint.every=2"} + sets); });
+  };
+  for (const auto& [set, key] :
+       std::map<std::string, std::string>{{"optimizer.lr=0.5", "optimizer.lr"},
+                                          {"batch.global=16", "batch.global"},
+                                          {"model.rope_theta=5000", "model.rope_theta"},
+                                          {"run.seed=3", "run.seed"},
+                                          {"data.seq_len=16", "data.seq_len"}}) {
+    const std::string message = refused({set});
+    EXPECT_NE(message.find(key + " is "), std::string::npos) << message;
+    EXPECT_NE(message.find("--allow " + key), std::string::npos) << message;
+    EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
+  }
+  EXPECT_NE(refused({"run.steps=1"}).find("run.steps is 1"), std::string::npos);
+  base::write_file_atomically(small / "data.txt", test::sample_text(21000));
+  EXPECT_NE(refused({}).find("--allow data.path"), std::string::npos);
+  train::RunOptions options;
+  options.allow = {"data.path", "optimizer"};
+  EXPECT_EQ(small.train({"checkpoint.every=2", "optimizer.lr=0.001"}, options).summary.steps, 6);
+  options.allow = {"optimizer.rl"};
+  EXPECT_NE(user_error([&] { small.train({}, options); }).find("did you mean optimizer.lr"),
+            std::string::npos);
+}
+
+TEST(Resume, ALongerRunKeepsItsSchedule) {
+  const SmallRun small;
+  const Sets sets = {"checkpoint.every=2", "optimizer.schedule.kind=\"linear\""};
+  small.train(sets);
+  const Sets longer = sets + Sets{"run.steps=8"};
+  const std::vector<std::string> lines = lines_of_run(small, longer);
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_NE(lines[1].find("stays as saved"), std::string::npos) << lines[1];
+  small.train(longer);
+  const auto records = test::read_metrics(small.run_folder().metrics());
+  ASSERT_EQ(records.size(), 8u);
+  EXPECT_EQ(records[5].at("lr"), records[7].at("lr")) << "at its floor since step 6";
+}
+
+TEST(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
+  const SmallRun small;
+  const std::string message = user_error([&] {
+    small.train({"checkpoint.every=2", "checkpoint.keep=1000000000"});
+  });
+  EXPECT_NE(message.find("checkpoint.keep is 1000000000"), std::string::npos) << message;
+  EXPECT_FALSE(base::file_exists(small.run_folder().metrics()));
+}
+
+TEST(Resume, AnIntervalOfTimeSavesToo) {
+  const SmallRun small;
+  train::RunOptions slow;
+  slow.on_step = [](int64_t, const train::StepResult&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  };
+  small.train({"checkpoint.every=\"1s\"", "checkpoint.keep=10"}, slow);
+  const size_t saved = checkpoint::Store(small / "run/checkpoints").list().size();
+  EXPECT_GE(saved, 2u);
+  EXPECT_LE(saved, 4u);
+}
+
+TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
+  const SmallRun small;
+  // What is left of a run that was killed after two steps: no checkpoint, no summary.
+  small.train({}, stop_after(2));
+  std::filesystem::remove_all(small / "run/checkpoints");
+  base::remove_file(small.run_folder().summary());
+  EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
+  EXPECT_NE(user_error([&] { small.train({"optimizer.lr=0.5"}); }).find("--overwrite"), std::string::npos);
+  EXPECT_EQ(small.train().summary.steps, 6);
+  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
+  std::filesystem::remove_all(small / "run/checkpoints");
+  EXPECT_NE(user_error([&] { small.train(); }).find("--overwrite"), std::string::npos)
+      << "a finished run without checkpoints is not replaced";
+}
+
+TEST(Resume, AnotherRunStartsFromACheckpoint) {
+  const SmallRun first, second;
+  first.train({"checkpoint.every=2", "checkpoint.keep=3"});
+  train::RunOptions options;
+  options.from = first / "run/checkpoints/step-00000004";
+  second.train({"checkpoint.every=100"}, options);
+  EXPECT_TRUE(tensors_of(first / "run/checkpoints/step-00000006") ==
+              tensors_of(second / "run/checkpoints/step-00000006"));
+  EXPECT_EQ(test::read_metrics(second.run_folder().metrics()).size(), 2u) << "of steps 5 and 6";
+  // The weights alone start another run at step 1.
+  const SmallRun third;
+  options.weights_only = true;
+  options.from = first.run_dir();
+  const train::RunResult result = third.train({"run.steps=1", "optimizer.lr=1e-9", "run.seed=4"}, options);
+  EXPECT_EQ(result.summary.steps, 1);
+  EXPECT_LT(result.summary.first_loss, test::read_metrics(first.run_folder().metrics())[0].at("loss"));
+  options.from.clear();
+  EXPECT_NE(user_error([&] { SmallRun().train({}, options); }).find("--from"), std::string::npos);
+}
+
+// Going back to an earlier checkpoint sets the later ones aside; --fresh removes all.
+TEST(Resume, GoingBackSetsLaterCheckpointsAside) {
+  const SmallRun small;
+  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
+  small.train(sets);
+  train::RunOptions options;
+  options.from = small / "run/checkpoints/step-00000002";
+  small.train(sets, options);
+  EXPECT_TRUE(base::file_exists(small / "run/checkpoints/abandoned-1-step-00000006/manifest.json"));
+  EXPECT_TRUE(tensors_of(small / "run/checkpoints/abandoned-1-step-00000006") ==
+              tensors_of(small / "run/checkpoints/step-00000006"));
+  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
+  train::RunOptions fresh;
+  fresh.overwrite = true;
+  small.train({"run.steps=3"}, fresh);
+  EXPECT_EQ(checkpoint::Store(small / "run/checkpoints").newest()->step, 3);
+}
+
+TEST(Resume, ADamagedCheckpointIsRefusedByName) {
+  const SmallRun small;
+  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
+  small.train(sets, stop_after(4));
+  const base::Path shard = small / "run/checkpoints/step-00000004/rank-00002.safetensors";
+  std::string bytes = base::read_file(shard);
+  bytes[bytes.size() - 5] ^= 1;
+  base::write_file_atomically(shard, bytes);
+  try {
+    small.train(sets);
+    ADD_FAILURE() << "a damaged checkpoint was loaded";
+  } catch (const std::exception& e) {
+    EXPECT_NE(std::string(e.what()).find("rank-00002.safetensors' is damaged"), std::string::npos)
+        << e.what();
+  }
+  // Only when asked: an earlier one.
+  train::RunOptions options;
+  options.from = small / "run/checkpoints/step-00000002";
+  EXPECT_EQ(small.train(sets, options).summary.steps, 6);
+}
+
+}  // namespace
+}  // namespace quintet
