@@ -5,8 +5,8 @@
 # FOLDER holds quintet, built with QUINTET_CUDA. In the environment:
 #   DEVICE=cuda                        or cpu: the same without a GPU
 #   PARTS="bits cycles copy"           which parts run (this is the default)
-#   STEPS=40 SEED=1                    of the runs whose bits are compared, and of the random moments
-#   CYCLE_RECIPE=bench/gpu/1b.toml CYCLE_SETS="model.layers=8"     whose save cycles are timed, and its settings
+#   STEPS=30 STOPS=1 SEED=1            of the runs whose bits are compared: steps, stops, and of the random moments
+#   CYCLE_RECIPE=bench/gpu/1b.toml CYCLE_SETS="model.layers=4"     whose save cycles are timed, and its settings
 #   COPY_RECIPE=bench/gpu/3b.toml      whose state is copied to host memory
 #   CYCLE_DIR=/dev/shm                 where timed checkpoints go: room for two, or three with the last
 #   RESULTS=FILE                       also write the figures there, as JSON
@@ -31,52 +31,54 @@ add_figures() {  # key json
 }
 
 # ---- bits
-steps=${STEPS:-40}
-train() {  # run-dir settings...
-  local run=$1 arguments=()
+steps=${STEPS:-30} stops=${STOPS:-1}
+# The command of a run, in `command`: a signal must reach the program itself.
+prepare() {  # run-dir settings...
+  command=("$folder/quintet" train "$root/tests/gpu/layouts.toml" --run-dir "$1" --steps "$steps" --sample 0
+    --set "run.device=$device" --set run.deterministic=true --set "data.path=['$work/data.txt']")
   shift
-  for setting in "$@"; do arguments+=(--set "$setting"); done
-  "$folder/quintet" train "$root/tests/gpu/layouts.toml" --run-dir "$run" --steps "$steps" --sample 0 \
-    --set "run.device=$device" --set run.deterministic=true --set "data.path=['$work/data.txt']" "${arguments[@]}"
+  for setting in "$@"; do command+=(--set "$setting"); done
 }
 numbers() { grep -o '"step":[^,}]*\|"loss":[^,}]*\|"grad_norm":[^,}]*' "$1/metrics.jsonl"; }
 last() { printf '%s/checkpoints/step-%08d' "$1" "$steps"; }
 
-# Stops a run at a random step by a signal and continues it, twice; then compares with the unbroken one.
+# Stops a run at random steps by a signal and continues it; then compares with the unbroken one.
 stopped() {  # what signal settings...
   local what=$1 signal=$2 n at pid status
   shift 2
   rm -rf "$work"/unbroken "$work"/stopped "$work"/cache
   export QUINTET_CACHE_DIR="$work/cache"
-  if ! train "$work/unbroken" "$@" > "$work/log" 2>&1; then
+  prepare "$work/unbroken" "$@"
+  if ! "${command[@]}" > "$work/log" 2>&1; then
     echo "FAILED  $what: the unbroken run did not end well"
     tail -n 20 "$work/log" | sed 's/^/        /'
     failed=1
     return
   fi
-  for n in 1 2; do
-    at=$((1 + RANDOM % (steps * n / 3)))
-    train "$work/stopped" "$@" > "$work/log.$n" 2>&1 &
+  for n in $(seq 1 "$stops"); do
+    at=$((steps * (n - 1) / stops + 1 + RANDOM % (steps / stops - 3)))
+    prepare "$work/stopped" "$@"
+    "${command[@]}" > "$work/log.$n" 2>&1 &
     pid=$!
-    while kill -0 $pid 2> /dev/null && [ "$(wc -l < "$work/stopped/metrics.jsonl" 2> /dev/null || echo 0)" -lt $at ]; do sleep 0.005; done
+    while kill -0 $pid 2> /dev/null && [ "$(cat "$work/stopped/metrics.jsonl" 2> /dev/null | wc -l)" -lt $at ]; do sleep 0.005; done
     kill "-$signal" $pid 2> /dev/null
-    wait $pid
+    wait $pid 2> /dev/null
     status=$?
     # A continued run takes the tuned GEMM algorithms from its checkpoint.
     rm -rf "$work/cache"
     echo "        stopped by SIG$signal near step $at, exit status $status"
   done
-  train "$work/stopped" "$@" > "$work/log.3" 2>&1
+  "${command[@]}" > "$work/log.last" 2>&1
   status=$?
   numbers "$work/unbroken" > "$work/a"
   numbers "$work/stopped" > "$work/b"
-  if [ $status -eq 0 ] && grep -q "continues from\|this run is complete" "$work/log.3" && cmp "$work/a" "$work/b" &&
+  if [ $status -eq 0 ] && grep -q "continues from\|this run is complete" "$work/log.last" && cmp "$work/a" "$work/b" &&
     [ "$(wc -l < "$work/a")" -eq $((3 * steps)) ] &&
     cmp "$(last "$work/unbroken")/rank-00000.safetensors" "$(last "$work/stopped")/rank-00000.safetensors"; then
     echo "ok      $what: the same losses, norms, weights and moments"
   else
     echo "FAILED  $what: the continued run differs, exit status $status"
-    tail -n 12 "$work/log.3" | sed 's/^/        /'
+    tail -n 12 "$work/log.last" | sed 's/^/        /'
     diff "$work/a" "$work/b" | head -n 6 | sed 's/^/        /'
     failed=1
   fi
@@ -94,7 +96,7 @@ case $parts in *" cycles "*)
   cycle_recipe=${CYCLE_RECIPE:-bench/gpu/1b.toml}
   arguments=()
   # shellcheck disable=SC2086
-  for setting in ${CYCLE_SETS-model.layers=8}; do arguments+=(--set "$setting"); done
+  for setting in ${CYCLE_SETS-model.layers=4}; do arguments+=(--set "$setting"); done
   unset QUINTET_CACHE_DIR
   # Without a cache folder no GEMM is tuned, which takes long.
   env -u XDG_CACHE_HOME HOME= "$folder/quintet" train "$root/$cycle_recipe" --run-dir "$work/cycle" --steps "${CYCLE_STEPS:-44}" \
@@ -148,7 +150,7 @@ esac
 # ---- the copy of a large state to host memory, beside the rate of one large copy
 case $parts in *" copy "*)
   if copy=$("$folder/quintet" bench checkpoint "$root/${COPY_RECIPE:-bench/gpu/3b.toml}" --set "run.device=$device" \
-    --copy-only --rounds 5 --json 2> "$work/log"); then
+    --copy-only --rounds 3 --json 2> "$work/log"); then
     echo "copy    $copy"
     add_figures copy "$copy"
     python3 - "$copy" <<'PY'
