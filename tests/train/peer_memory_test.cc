@@ -9,6 +9,7 @@
 #include "support/small_recipe.h"
 #include "train/checkpointer.h"
 #include "train/run_data.h"
+#include "train/run_state.h"
 #include "train/support.h"
 
 namespace quintet {
