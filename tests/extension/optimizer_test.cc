@@ -84,7 +84,7 @@ TEST(ExtensionOptimizer, EveryLayoutComputesWhatOneRankComputes) {
        "optimizer.groups=[{match=\"*norm*\", name=\"adamw\"}, {match=\"embed*\", lr=1e-3, "
        "weight_decay=0.3}]"},
       {"parallel.dp_shard=2", "parallel.zero=1", "parallel.ep=2", "model.moe.experts=4", "model.moe.top_k=2",
-       "model.moe.ffn=16"}};
+       "model.moe.first_dense=1", "model.moe.ffn=16"}};
   for (const std::vector<std::string>& layout : layouts) {
     const config::Recipe r = recipe(layout);
     const tools::VerifyResult result =
