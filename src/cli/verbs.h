@@ -49,6 +49,7 @@ Verb add_generate(CLI::App& app);
 Verb add_schedule(CLI::App& app);
 Verb add_tokenizer(CLI::App& app);
 Verb add_prepare(CLI::App& app);
+Verb add_data(CLI::App& app);
 Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);

@@ -52,6 +52,8 @@ inline constexpr std::string_view kIsToml = "the recipe is valid TOML";
 inline constexpr std::string_view kOverridesAreKeyValue = "--set takes key=value";
 inline constexpr std::string_view kDataExists = "data.path exists";
 inline constexpr std::string_view kDataHasLabels = "the data has something to learn from";
+inline constexpr std::string_view kDataIsSound = "the data files are sound";
+inline constexpr std::string_view kDataLasts = "sets of data.blend last as long as the run";
 inline constexpr std::string_view kFolderIsFree = "the run folder is free";
 inline constexpr std::string_view kFolderIsNotInUse = "no other run writes to the run folder";
 inline constexpr std::string_view kDiskHasRoom = "the disk has room for the run";

@@ -143,6 +143,33 @@ constexpr ProblemCode kCodes[] = {
     {"Q1202", "data.path has no empty entries",
      "An empty path is usually an unset shell variable; each entry names a file or a folder.",
      "data.path=\"\"", "data.path=\"text\""},
+    {"Q1203", "a run reads data.path or data.blend",
+     "data.blend names several sets with their proportions, data.path one; with both, one would be ignored.",
+     "data.blend=[{path=\"web\", weight=1}]", "data.path=[]"},
+    {"Q1204", "data.blend has a path and a weight or a budget per set",
+     "A set of a blend has its own name, a path, and either a weight or a budget of tokens, as all others "
+     "have.",
+     "data.path=[]\ndata.blend=[{path=\"web\", weight=1}, {path=\"code\"}]",
+     "data.blend=[{path=\"web\", weight=1}, {path=\"code\", weight=1}]"},
+    {"Q1205", "data.blend has proportions that a run can reach",
+     "A blend is exact to one sequence at any point of the run: its pattern repeats after at most 4,194,304 "
+     "sequences, so weights with many digits have no pattern.",
+     "data.path=[]\ndata.blend=[{path=\"web\", weight=0.123456789}, {path=\"code\", weight=1}]",
+     "data.blend=[{path=\"web\", weight=0.123}, {path=\"code\", weight=1}]"},
+    {"Q1206", "the budgets of data.blend cover the run",
+     "A budget is the most that a run may take from a set, so the run ends before the budgets do.",
+     "data.path=[]\ndata.blend=[{path=\"web\", tokens=100}]",
+     "data.blend=[{path=\"web\", tokens=\"1B tokens\"}]"},
+    {"Q1207", "data.packing keys match",
+     "Best-fit packing keeps documents whole and apart; only there a document can be too long.",
+     "data.packing=\"best-fit\"\ndata.pack=false", "data.pack=true"},
+    {"Q1208", "data.balance has an effect",
+     "Sequences differ in cost only where documents are separated; a step in order of cost has no random "
+     "part to measure noise with.",
+     "data.balance=true\ndata.pack=false", "data.pack=true"},
+    {"Q1209", "data.fim has an effect",
+     "Fill-in-the-middle rearranges documents, so they must be separated and the rate above 0.",
+     "data.fim.suffix_first=0.5", "data.fim.rate=0.5"},
     {"Q1210", "batch.global = micro x accumulation x dp",
      "A step processes batch.global sequences: each of the dp = dp_replicate x dp_shard data ranks runs "
      "accumulation micro-batches of micro sequences. What is not given is derived, and the product must "
@@ -161,6 +188,9 @@ constexpr ProblemCode kCodes[] = {
      "batch.ramp=[{until=3, global=8}]\nparallel.pp=2\nparallel.schedule=\"interleaved\"\nbatch.global=16\n"
      "parallel.tp=1",
      "parallel.schedule=\"1f1b\""},
+    {"Q1220", "data.curriculum has an order",
+     "The epochs of a curriculum follow the order that data.curriculum.by gives.", "data.curriculum.epochs=2",
+     "data.curriculum.by=\"length\""},
 
     // ---- Q13: the layout
     {"Q1301", "the number of ranks is within the limit", "A layout has at most 2^20 ranks.",
@@ -325,6 +355,10 @@ constexpr ProblemCode kCodes[] = {
     {"Q1701", "eval.every requires validation data",
      "Evaluation runs on documents that training never sees: hold some out with data.validation_fraction.",
      "eval.every=10", "data.validation_fraction=0.05"},
+    {"Q1702", "eval.sets have a path and a name each",
+     "Losses are reported by name, so every evaluation set has its own.",
+     "eval.every=10\neval.sets=[{name=\"a\", path=\"x\"}, {name=\"a\", path=\"y\"}]",
+     "eval.sets=[{name=\"a\", path=\"x\"}, {name=\"b\", path=\"y\"}]"},
     {"Q1710", "run.skip_spike has an effect",
      "A spike is recognised by the deviation over a window of at least two steps.", "run.skip_spike.window=1",
      "run.skip_spike.window=128"},
@@ -344,6 +378,12 @@ constexpr ProblemCode kCodes[] = {
      "--set to the working directory."},
     {"Q2002", kDataHasLabels,
      "Every document is one token long, or there is no text at all: no token has a next one to predict."},
+    {"Q2003", kDataIsSound,
+     "A token file, its index or its mask is damaged, truncated, belongs to another file, or contains ids "
+     "that the "
+     "tokenizer does not have."},
+    {"Q2004", kDataLasts,
+     "A set of data.blend with repeat = false has fewer sequences than the run takes from it."},
     {"Q2010", kFolderIsFree,
      "A run never replaces files that it finds: choose another folder with --run-dir, or replace the earlier "
      "run with --overwrite."},

@@ -187,7 +187,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"out_dir", "run.dir"},
     {"output_dir", "run.dir"},
     {"packed", "data.pack"},
-    {"packing", "data.pack"},
+    {"packing", "data.packing"},
     {"padded_vocab_size", "model.vocab"},
     {"peak_lr", "optimizer.lr"},
     {"per_device_train_batch_size", "batch.micro"},

@@ -51,6 +51,9 @@ std::string type_name() {
   if constexpr (std::is_same_v<T, std::vector<BatchStage>>) return "list of { until, global }";
   if constexpr (std::is_same_v<T, std::vector<ParamGroup>>)
     return "list of { match, name, lr, weight_decay, update }";
+  if constexpr (std::is_same_v<T, std::vector<BlendSet>>)
+    return "list of { name, path, weight or tokens, repeat }";
+  if constexpr (std::is_same_v<T, std::vector<EvalSet>>) return "list of { name, path }";
   if constexpr (std::is_same_v<T, DimAxes>) return "table of dims and axes";
   return "";
 }

@@ -11,6 +11,8 @@ constexpr SectionDoc kSections[] = {
     {"model.moe", "A mixture of experts in place of feed-forward networks (docs/experts.md)."},
     {"model.mla", "Multi-head latent attention: K and V come from a narrow latent."},
     {"data", "What is trained on (docs/data.md)."},
+    {"data.fim", "Fill-in-the-middle."},
+    {"data.curriculum", "An order other than shuffled."},
     {"batch", "Sizes of a step in sequences: global = micro x accumulation x data ranks."},
     {"parallel",
      "The layout. What is not given is 1, off or chosen automatically; the layout never changes the "
@@ -120,8 +122,14 @@ constexpr KeyDoc kKeys[] = {
     {"model.mla.v_dim", "Features per V head.", "128", "required with kv_rank"},
 
     {"data.path",
-     "Text files, .jsonl files (field \"text\"), folders of them, or one token file. Relative to the recipe.",
+     "Text files, .jsonl files (field \"text\"), folders of them, or one token file, .npy file or datasets "
+     "folder. Relative to the recipe.",
      "[\"corpus\", \"notes.txt\"]", "required for training"},
+    {"data.blend",
+     "Several sets instead of data.path, each with a weight or a budget of tokens; repeat = false: the run "
+     "must "
+     "end within the set's first epoch.",
+     "[{ path = \"web\", weight = 0.7 }, { path = \"code\", weight = 0.3 }]"},
     {"data.tokenizer",
      "\"bytes\": one token per byte; or a Hugging Face tokenizer.json, a tiktoken file or a SentencePiece "
      "model.",
@@ -129,6 +137,21 @@ constexpr KeyDoc kKeys[] = {
     {"data.seq_len", "Tokens per sequence.", "4096", "required"},
     {"data.validation_fraction", "Fraction of the tokens held out for evaluation, by document.", "0.05"},
     {"data.pack", "Attention does not cross document boundaries; false: one continuous text.", "false"},
+    {"data.packing", "streaming: documents laid end to end and cut; best-fit: documents stay whole.",
+     "\"best-fit\""},
+    {"data.long_documents", "best-fit: what happens to documents longer than a sequence.", "\"truncate\""},
+    {"data.balance", "Spread the sequences of a step over data ranks by the cost of their attention.",
+     "true"},
+    {"data.fim.rate", "Share of the documents that are rearranged to fill in the middle.", "0.5"},
+    {"data.fim.suffix_first",
+     "Share of those written suffix, prefix, middle instead of prefix, suffix, middle.", "0.5"},
+    {"data.fim.prefix", "Token before the prefix.", "\"<|fim_prefix|>\""},
+    {"data.fim.middle", "Token before the middle.", "\"<|fim_middle|>\""},
+    {"data.fim.suffix", "Token before the suffix.", "\"<|fim_suffix|>\""},
+    {"data.curriculum.by",
+     "Train in ascending order of: length (labels of a sequence), or a .npy file with a number per document.",
+     "\"length\""},
+    {"data.curriculum.epochs", "Epochs in that order; later ones are shuffled.", "1"},
 
     {"batch.global", "Sequences per optimizer step, over all ranks.", "512",
      "micro x accumulation x data ranks"},
@@ -222,7 +245,9 @@ constexpr KeyDoc kKeys[] = {
     {"loss.chunk", "Token rows whose logits exist at the same time; 0: all.", "1024"},
 
     {"eval.every", "Steps between evaluations; the last step is always evaluated. 0: off.", "100"},
-    {"eval.batches", "Steps' worth of sequences per evaluation.", "8"},
+    {"eval.batches", "Steps' worth of sequences per evaluation, of each set.", "8"},
+    {"eval.sets", "Data for evaluation only, besides what data.validation_fraction holds out.",
+     "[{ name = \"code\", path = \"code-test\" }]"},
 
     {"checkpoint.dir", "Folder of the checkpoints.", "\"/fast/checkpoints\"",
      "checkpoints in the run folder"},

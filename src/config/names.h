@@ -42,6 +42,18 @@ struct Names<DimAxis> {
       {{DimAxis::None, "none"}, {DimAxis::Tp, "tp"}}};
 };
 template <>
+struct Names<Packing> {
+  static constexpr std::array<std::pair<Packing, std::string_view>, 2> kTable = {
+      {{Packing::Streaming, "streaming"}, {Packing::BestFit, "best-fit"}}};
+};
+template <>
+struct Names<LongDocuments> {
+  static constexpr std::array<std::pair<LongDocuments, std::string_view>, 3> kTable = {
+      {{LongDocuments::Split, "split"},
+       {LongDocuments::Truncate, "truncate"},
+       {LongDocuments::Drop, "drop"}}};
+};
+template <>
 struct Names<RopeScalingKind> {
   static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 4> kTable = {
       {{RopeScalingKind::None, "none"},

@@ -375,6 +375,79 @@ class Reader {
     }
     field = std::move(stages);
   }
+  // A list of tables; `one(where, name, value, item)` sets a key of an entry and returns whether it is one.
+  template <class T, class One>
+  void read_tables(const char* key, const toml::node& node, std::vector<T>& field, const char* example,
+                   const std::vector<std::string>& names, const One& one) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return wrong(key, node, "a list of tables", example);
+    std::vector<T> items;
+    const size_t before = report_.problems().size();
+    for (const toml::node& entry : *array) {
+      const toml::table* table = entry.as_table();
+      if (table == nullptr) return wrong(key, entry, "a list of tables", example);
+      T item;
+      for (const auto& [name, value] : *table) {
+        const std::string where = fmt::format("{}.{}", key, name.str());
+        if (!one(where.c_str(), name.str(), value, item))
+          report_.add("unknown key", where, fmt::format("is not a key of an entry of {}", key),
+                      base::nearest_word(std::string(name.str()), names)
+                          .value_or(fmt::format("{}", fmt::join(names, ", "))));
+      }
+      items.push_back(std::move(item));
+    }
+    if (report_.problems().size() > before) report_.spoil(key);  // incomplete entries are no further problem
+    field = std::move(items);
+  }
+  void read(const char* key, const toml::node& node, std::vector<BlendSet>& field) {
+    read_tables(key, node, field, "[{ path = \"web\", weight = 0.7 }, { path = \"code\", weight = 0.3 }]",
+                {"name", "path", "weight", "tokens", "repeat"},
+                [&](const char* where, std::string_view name, const toml::node& value, BlendSet& item) {
+                  if (name == "name")
+                    read(where, value, item.name);
+                  else if (name == "path")
+                    read(where, value, item.path);
+                  else if (name == "weight")
+                    read_weight(where, value, item.weight);
+                  else if (name == "tokens")
+                    read_tokens(where, value, item.tokens);
+                  else if (name == "repeat")
+                    read(where, value, item.repeat);
+                  else
+                    return false;
+                  return true;
+                });
+  }
+  void read(const char* key, const toml::node& node, std::vector<EvalSet>& field) {
+    read_tables(key, node, field, "[{ name = \"code\", path = \"code-test\" }]", {"name", "path"},
+                [&](const char* where, std::string_view name, const toml::node& value, EvalSet& item) {
+                  if (name == "name")
+                    read(where, value, item.name);
+                  else if (name == "path")
+                    read(where, value, item.path);
+                  else
+                    return false;
+                  return true;
+                });
+  }
+  // Checked here, because 0 stands for a key that is not given.
+  void read_weight(const char* where, const toml::node& node, double& field) {
+    const auto v = number(node);
+    if (v && std::isfinite(*v) && *v > 0)
+      field = *v;
+    else
+      wrong(where, node, "a number above 0; leave out a set that gets nothing");
+  }
+  void read_tokens(const char* where, const toml::node& node, int64_t& field) {
+    std::optional<double> v = number(node);
+    if (const auto text = node.value_exact<std::string>())
+      if (const auto length = parse_length(*text); length && length->unit == Length::Unit::Tokens)
+        v = length->value;
+    if (v && *v >= 1 && *v <= 0x1p53 && std::floor(*v) == *v)
+      field = static_cast<int64_t>(*v);
+    else
+      wrong(where, node, "a number of tokens above 0, such as 2000000000 or \"2B tokens\"");
+  }
   void read(const char* key, const toml::node& node, std::vector<ParamGroup>& field) {
     const toml::array* array = node.as_array();
     if (array == nullptr) return wrong(key, node, "a list of tables", "[{ match = \"embed.*\", lr = 1e-4 }]");
@@ -553,6 +626,12 @@ void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Repo
     return placed.string();
   };
   for (std::string& path : r.data.path) path = absolute("data.path", path);
+  for (BlendSet& set : r.data.blend)
+    for (std::string& path : set.path) path = absolute("data.blend", path);
+  for (EvalSet& set : r.eval.sets)
+    for (std::string& path : set.path) path = absolute("eval.sets", path);
+  if (const std::string& by = r.data.curriculum.by; !by.empty() && by != "length")
+    r.data.curriculum.by = absolute("data.curriculum.by", by);
   if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
   if (leaves.contains("run.dir")) {
     if (r.run.dir.empty())

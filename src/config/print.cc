@@ -78,6 +78,25 @@ std::string toml_value(const std::vector<BatchStage>& v) {
                        s.global);
   return out + "]";
 }
+std::string toml_value(const std::vector<BlendSet>& v) {
+  std::string out = "[";
+  for (const BlendSet& s : v) {
+    out += fmt::format("{}{{ name = {}, path = {}", out.size() > 1 ? ", " : "", toml_text(s.name),
+                       toml_value(s.path));
+    if (s.weight > 0) out += fmt::format(", weight = {}", toml_value(s.weight));
+    if (s.tokens > 0) out += fmt::format(", tokens = {}", s.tokens);
+    if (!s.repeat) out += ", repeat = false";
+    out += " }";
+  }
+  return out + "]";
+}
+std::string toml_value(const std::vector<EvalSet>& v) {
+  std::string out = "[";
+  for (const EvalSet& s : v)
+    out += fmt::format("{}{{ name = {}, path = {} }}", out.size() > 1 ? ", " : "", toml_text(s.name),
+                       toml_value(s.path));
+  return out + "]";
+}
 template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
 std::string toml_value(const std::vector<ParamGroup>& v) {
@@ -127,6 +146,22 @@ Json json_value(const std::vector<BatchStage>& v) {
   Json stages = Json::array();
   for (const BatchStage& s : v) stages.push_back({{"until", json_value(s.until)}, {"global", s.global}});
   return stages;
+}
+Json json_value(const std::vector<BlendSet>& v) {
+  Json list = Json::array();
+  for (const BlendSet& s : v) {
+    Json set = {{"name", s.name}, {"path", s.path}};
+    if (s.weight > 0) set["weight"] = s.weight;
+    if (s.tokens > 0) set["tokens"] = s.tokens;
+    set["repeat"] = s.repeat;
+    list.push_back(std::move(set));
+  }
+  return list;
+}
+Json json_value(const std::vector<EvalSet>& v) {
+  Json list = Json::array();
+  for (const EvalSet& s : v) list.push_back({{"name", s.name}, {"path", s.path}});
+  return list;
 }
 Json json_value(const std::vector<ParamGroup>& v) {
   Json list = Json::array();

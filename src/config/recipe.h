@@ -144,12 +144,63 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
+// A set of data.blend. All sets of a blend have a weight, or all have a budget of tokens.
+struct BlendSet {
+  std::string name;               // empty = derived: the last part of the first path
+  std::vector<std::string> path;  // as data.path
+  double weight = 0;              // share of the sequences, relative to the other sets
+  int64_t tokens = 0;             // budget: the share, and the most that the run may take from the set
+  bool repeat = true;             // false: the run must end before the set begins its second epoch
+  bool operator==(const BlendSet&) const = default;
+};
+
+// The evaluation set that data.validation_fraction holds out of data.path.
+inline constexpr const char* kValidationName = "validation";
+
+// Data for evaluation only.
+struct EvalSet {
+  std::string name;               // empty = derived, as in BlendSet
+  std::vector<std::string> path;  // as data.path
+  bool operator==(const EvalSet&) const = default;
+};
+
+// How documents become sequences.
+enum class Packing : uint8_t {
+  Streaming,  // laid end to end and cut at sequence length
+  BestFit,    // whole documents, with the rest of a sequence left empty
+};
+// best-fit: what happens to a document that is longer than a sequence.
+enum class LongDocuments : uint8_t { Split, Truncate, Drop };
+
+// Fill-in-the-middle: documents rearranged as prefix, suffix, middle, so that a model learns to insert.
+struct Fim {
+  double rate = 0;          // share of the documents
+  double suffix_first = 0;  // share of those that are written suffix, prefix, middle
+  std::string prefix = "<|fim_prefix|>", middle = "<|fim_middle|>", suffix = "<|fim_suffix|>";
+  bool operator==(const Fim&) const = default;
+};
+
+// Samples in ascending order of a number, before they are shuffled.
+struct Curriculum {
+  std::string by;  // empty: off; "length": labels of a sample; else a .npy file with a number per document
+  int64_t epochs = 1;  // in that order; later epochs are shuffled
+  bool operator==(const Curriculum&) const = default;
+};
+
 struct Data {
   std::vector<std::string> path;  // files and folders; may be empty (plan and program need no data)
+  std::vector<BlendSet> blend;    // instead of path: several sets
   std::string tokenizer = "bytes";
   int64_t seq_len = 0;
   double validation_fraction = 0;  // fraction of the tokens held out for evaluation, in [0, 1)
   bool pack = true;                // attention does not cross document boundaries; false: one continuous text
+  Packing packing = Packing::Streaming;
+  LongDocuments long_documents = LongDocuments::Split;
+  bool balance = false;  // sequences of a step go to data ranks by the cost of their attention
+  Fim fim;
+  Curriculum curriculum;
+
+  bool is_given() const { return !path.empty() || !blend.empty(); }
   bool operator==(const Data&) const = default;
 };
 
@@ -416,6 +467,7 @@ struct Loss {
 struct Eval {
   int64_t every = 0;  // steps between evaluations; 0 = off
   int64_t batches = 8;
+  std::vector<EvalSet> sets;  // evaluated besides the data that data.validation_fraction holds out
   bool operator==(const Eval&) const = default;
 };
 

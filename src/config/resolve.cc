@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -99,6 +100,17 @@ void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
 void fill_in_pipeline(Parallel& p) {
   if (p.pp > 1 && p.schedule.empty()) p.schedule = "1f1b";
   if (p.chunks == 0) p.chunks = p.pp > 1 && traits_of(p.schedule).two_chunks() ? 2 : 1;
+}
+
+// A set is called as the last part of its first path, without its extension.
+template <class Set>
+void fill_in_names(std::vector<Set>& sets) {
+  for (Set& set : sets) {
+    if (!set.name.empty() || set.path.empty()) continue;
+    std::filesystem::path path(set.path[0]);
+    if (!path.has_filename()) path = path.parent_path();
+    set.name = path.stem().string();
+  }
 }
 
 // Leaves cp_method unset where a rule will reject the sizes it depends on.
@@ -219,6 +231,8 @@ void fill_in(Recipe& r, Report& report) {
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);
+  fill_in_names(r.data.blend);
+  fill_in_names(r.eval.sets);
   if (r.run.noise_scale_every > 0 && r.run.noise_scale_batch == 0)
     r.run.noise_scale_batch = std::max<int64_t>(1, r.batch.micro * r.parallel.dp());
   fill_in_schedule(r);

@@ -673,15 +673,6 @@ void groups_are_complete(const Recipe& r, const Fail& fail) {
   }
 }
 
-// ---- evaluation
-
-void eval_needs_validation_data(const Recipe& r, const Fail& fail) {
-  if (r.eval.every > 0 && r.data.validation_fraction == 0)
-    fail("eval.every",
-         fmt::format("{} requires validation data, but data.validation_fraction is 0", r.eval.every),
-         "0, or data.validation_fraction 0.05");
-}
-
 std::vector<Rule> general_rules() {
   return {
       {"name is a valid file name", {"name"}, name_is_a_file_name},
@@ -808,17 +799,14 @@ std::vector<Rule> general_rules() {
         "model.head_dim", "model.ffn", "model.moe.ffn", "model.moe.shared_ffn"},
        blocks_divide_rows},
 
-      {"eval.every requires validation data",
-       {"eval.every", "data.validation_fraction"},
-       eval_needs_validation_data},
   };
 }
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> kRules = [] {
     std::vector<Rule> all = general_rules();
-    for (const std::vector<Rule>& more :
-         {expert_rules(), latent_attention_rules(), mesh_rules(), training_rules(), size_rules()})
+    for (const std::vector<Rule>& more : {expert_rules(), latent_attention_rules(), mesh_rules(),
+                                          training_rules(), data_rules(), size_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -113,10 +113,21 @@ void for_each_key(R& r, V&& v) {
   v("model.mla.v_dim", a.v_dim, count_from(0));
 
   v("data.path", r.data.path);
+  v("data.blend", r.data.blend);
   v("data.tokenizer", r.data.tokenizer);
   v("data.seq_len", r.data.seq_len, count_from(1));
   v("data.validation_fraction", r.data.validation_fraction, kBelowOne);
   v("data.pack", r.data.pack);
+  v("data.packing", r.data.packing);
+  v("data.long_documents", r.data.long_documents);
+  v("data.balance", r.data.balance);
+  v("data.fim.rate", r.data.fim.rate, kShare);
+  v("data.fim.suffix_first", r.data.fim.suffix_first, kShare);
+  v("data.fim.prefix", r.data.fim.prefix);
+  v("data.fim.middle", r.data.fim.middle);
+  v("data.fim.suffix", r.data.fim.suffix);
+  v("data.curriculum.by", r.data.curriculum.by);
+  v("data.curriculum.epochs", r.data.curriculum.epochs, count_from(1));
 
   v("batch.global", r.batch.global, count_from(1));
   v("batch.micro", r.batch.micro, count_from(1));
@@ -192,6 +203,7 @@ void for_each_key(R& r, V&& v) {
 
   v("eval.every", r.eval.every, count_from(0));
   v("eval.batches", r.eval.batches, count_from(1));
+  v("eval.sets", r.eval.sets);
 
   v("checkpoint.dir", r.checkpoint.dir);
   v("checkpoint.every", r.checkpoint.every);

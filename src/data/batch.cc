@@ -1,8 +1,11 @@
 #include "data/batch.h"
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 
 #include "base/error.h"
+#include "data/balance.h"
 
 namespace quintet::data {
 namespace {
@@ -12,12 +15,22 @@ std::span<int32_t> row(std::span<int32_t> buffer, int64_t i, int64_t seq_len) {
 }
 }  // namespace
 
+// The step in flight, the next one whose inputs are read ahead, and one more while ranks change over.
+struct Batches::Orders {
+  struct One {
+    int64_t step = -1;
+    std::vector<int32_t> order;
+  };
+  std::mutex mutex;
+  std::array<One, 4> last;
+  size_t next = 0;
+};
+
 Batches::Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStart start, LabelMask mask)
-    : dataset_(std::move(dataset)),
-      sampler_(sampler),
-      layout_(layout),
-      stages_{start},
-      mask_(std::move(mask)) {
+    : Batches(Mixture(std::move(dataset), std::move(sampler)), layout, start, std::move(mask)) {}
+
+Batches::Batches(Mixture mixture, BatchLayout layout, BatchStart start, LabelMask mask)
+    : mixture_(std::move(mixture)), layout_(layout), stages_{start}, mask_(std::move(mask)) {
   const auto [global, micro, accumulation, dp] = layout_;
   if (global <= 0 || micro <= 0 || accumulation <= 0 || dp <= 0)
     base::fail_user("batch sizes must be positive: global {}, micro {}, accumulation {}, data parallel {}",
@@ -25,9 +38,9 @@ Batches::Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStar
   if (global != micro * accumulation * dp)
     base::fail_user("the global batch is {}, but micro {} x accumulation {} x data parallel {} = {}", global,
                     micro, accumulation, dp, micro * accumulation * dp);
-  QUINTET_CHECK(sampler_.samples() == dataset_.size(), "the sampler covers {} samples, the dataset has {}",
-                sampler_.samples(), dataset_.size());
 }
+
+void Batches::set_balanced() { orders_ = std::make_shared<Orders>(); }
 
 void Batches::set_stages(std::vector<BatchStart> stages) {
   QUINTET_CHECK(!stages.empty(), "a run has at least one stage");
@@ -65,9 +78,9 @@ int64_t Batches::position(int64_t step) const {
   return stage.position + (step - stage.step) * accumulation(step) * layout_.micro * layout_.dp;
 }
 
-int64_t Batches::steps_per_pass() const { return (dataset_.size() + layout_.global - 1) / layout_.global; }
+int64_t Batches::steps_per_pass() const { return (mixture_.samples() + layout_.global - 1) / layout_.global; }
 
-int64_t Batches::sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) const {
+int64_t Batches::place_of(int64_t micro_index, int64_t dp_index, int64_t i) const {
   QUINTET_CHECK(micro_index >= 0 && micro_index < layout_.accumulation, "micro-batch {} is not below {}",
                 micro_index, layout_.accumulation);
   QUINTET_CHECK(dp_index >= 0 && dp_index < layout_.dp, "data-parallel rank {} is not below {}", dp_index,
@@ -75,28 +88,41 @@ int64_t Batches::sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) c
   return (micro_index * layout_.dp + dp_index) * layout_.micro + i;
 }
 
-std::optional<int64_t> Batches::sample_of(int64_t step, int64_t sequence) const {
-  return sampler_.sample_at(position(step) + sequence);
+int64_t Batches::sequence_at(int64_t step, int64_t place) const {
+  if (!orders_) return place;
+  const std::lock_guard lock(orders_->mutex);
+  for (const Orders::One& one : orders_->last)
+    if (one.step == step) return one.order[static_cast<size_t>(place)];
+  std::vector<int64_t> costs(static_cast<size_t>(accumulation(step) * layout_.micro * layout_.dp));
+  for (size_t g = 0; g < costs.size(); ++g) costs[g] = pairs_of(step, static_cast<int64_t>(g));
+  Orders::One& one = orders_->last[orders_->next++ % orders_->last.size()];
+  one = {step, balanced_order(costs, layout_.micro, layout_.dp)};
+  return one.order[static_cast<size_t>(place)];
+}
+
+std::optional<Mixture::Pick> Batches::pick(int64_t step, int64_t sequence) const {
+  return mixture_.at(position(step) + sequence);
 }
 
 int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& out) const {
-  const int64_t seq_len = dataset_.seq_len();
+  const int64_t seq_len = mixture_.seq_len();
   for (const auto& buffer : {out.ids, out.labels, out.positions, out.documents, out.samples})
     QUINTET_CHECK(buffer.empty() || static_cast<int64_t>(buffer.size()) == micro_tokens(),
                   "a buffer of {} elements for {} sequences of {} tokens", buffer.size(), layout_.micro,
                   seq_len);
   int64_t valid = 0;
   for (int64_t i = 0; i < layout_.micro; ++i) {
-    const int64_t sequence = sequence_of(micro_index, dp_index, i);
+    const int64_t sequence = sequence_at(step, place_of(micro_index, dp_index, i)),
+                  place = position(step) + sequence;
     const SampleView view = {row(out.ids, i, seq_len), row(out.labels, i, seq_len),
                              row(out.positions, i, seq_len), row(out.documents, i, seq_len)};
-    const auto identity = static_cast<int32_t>((position(step) + sequence) & 0x7fffffff);
-    std::ranges::fill(row(out.samples, i, seq_len), identity);
-    if (const auto sample = sample_of(step, sequence)) {
-      dataset_.fill(*sample, view);
+    std::ranges::fill(row(out.samples, i, seq_len), static_cast<int32_t>(place & 0x7fffffff));
+    if (const auto pick = mixture_.at(place)) {
+      mixture_.dataset(pick->set).fill(pick->sample, view, place);
       if (mask_)
         for (size_t at = 0; at < view.labels.size(); ++at)
-          if (!mask_({step, sequence, *sample, static_cast<int64_t>(at)})) view.labels[at] = kIgnored;
+          if (!mask_({step, sequence, mixture_.number(*pick), static_cast<int64_t>(at)}))
+            view.labels[at] = kIgnored;
     } else {
       std::ranges::fill(view.tokens, 0);
       std::ranges::fill(view.labels, kIgnored);
@@ -108,21 +134,42 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
   return valid;
 }
 
+void Batches::will_read(int64_t step, int64_t dp_index) const {
+  for (int64_t m = 0; m < accumulation(step); ++m)
+    for (int64_t i = 0; i < layout_.micro; ++i)
+      if (const auto chosen = pick(step, sequence_at(step, place_of(m, dp_index, i))))
+        mixture_.dataset(chosen->set).will_read(chosen->sample);
+}
+
 int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
-  const auto sample = sample_of(step, sequence);
-  if (!sample) return 0;
-  if (!mask_) return dataset_.valid_labels(*sample);
+  const auto chosen = pick(step, sequence);
+  if (!chosen) return 0;
+  const Dataset& dataset = mixture_.dataset(chosen->set);
+  if (!mask_) return dataset.valid_labels(chosen->sample);
   int64_t valid = 0;
-  for (int64_t at = 0; at < dataset_.seq_len(); ++at)
-    valid += dataset_.has_label(*sample, at) && mask_({step, sequence, *sample, at});
+  for (int64_t at = 0; at < mixture_.seq_len(); ++at)
+    valid += dataset.has_label(chosen->sample, at) && mask_({step, sequence, mixture_.number(*chosen), at});
   return valid;
+}
+
+int64_t Batches::pairs_of(int64_t step, int64_t sequence) const {
+  const auto chosen = pick(step, sequence);
+  return chosen ? mixture_.dataset(chosen->set).visible_pairs(chosen->sample) : 0;
+}
+
+int64_t Batches::visible_pairs(int64_t step, int64_t dp_index) const {
+  int64_t pairs = 0;
+  for (int64_t m = 0; m < accumulation(step); ++m)
+    for (int64_t i = 0; i < layout_.micro; ++i)
+      pairs += pairs_of(step, sequence_at(step, place_of(m, dp_index, i)));
+  return pairs;
 }
 
 int64_t Batches::count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const {
   int64_t valid = 0;
   for (int64_t micro_index = 0; micro_index < micro_batches; ++micro_index)
     for (int64_t i = 0; i < layout_.micro; ++i)
-      valid += count_sequence(step, sequence_of(micro_index, dp_index, i));
+      valid += count_sequence(step, sequence_at(step, place_of(micro_index, dp_index, i)));
   return valid;
 }
 

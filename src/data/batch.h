@@ -3,19 +3,19 @@
 // Step s consumes positions [p, p + global) of the sampler's order; global may grow over the run
 // (set_stages). Row i of a micro-batch is sequence
 //   g = (micro_index * dp + dp_index) * micro + i
-// of that batch. The global batch is therefore the same for every layout, and so is micro-batch m over all
-// ranks for equal micro * dp. All member functions are const and allocate nothing, so ranks that are threads
-// may share one Batches.
+// of that batch, unless the batch is balanced (set_balanced). The global batch is therefore the same for every
+// layout, and so is micro-batch m over all ranks for equal micro * dp. Ranks that are threads may share one
+// Batches. Only the first use of a balanced step allocates.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/mixture.h"
 
 namespace quintet::data {
 
@@ -37,8 +37,8 @@ struct MicroBatch {
   std::span<int32_t> samples;
 };
 
-// Identifies a label for a mask. `sequence` is g above; `sample` indexes the dataset; `position` is within
-// the sequence.
+// Identifies a label for a mask. `sequence` is g above; `sample` is Mixture::number; `position` is within the
+// sequence.
 struct LabelSite {
   int64_t step = 0, sequence = 0, sample = 0, position = 0;
 };
@@ -57,14 +57,18 @@ class Batches {
  public:
   // UserError unless all sizes are positive and global = micro * accumulation * dp. The mask can only remove
   // labels.
+  Batches(Mixture mixture, BatchLayout layout, BatchStart start = {}, LabelMask mask = {});
   Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStart start = {}, LabelMask mask = {});
 
   // Stages of the batch size, by step; each begins at the position where the one before ends.
   void set_stages(std::vector<BatchStart> stages);
 
-  const Dataset& dataset() const { return dataset_; }
+  // Sequences of a step go to ranks by the cost of their attention (balance.h).
+  void set_balanced();
+
+  const Mixture& mixture() const { return mixture_; }
   const BatchLayout& layout() const { return layout_; }
-  int64_t micro_tokens() const { return layout_.micro * dataset_.seq_len(); }
+  int64_t micro_tokens() const { return layout_.micro * mixture_.seq_len(); }
 
   // Samples consumed before `step`; the state to checkpoint.
   int64_t position(int64_t step) const;
@@ -77,6 +81,9 @@ class Batches {
   // sequences are dummies: all ids 0, no valid labels.
   int64_t fill(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& out) const;
 
+  // Tells the system which tokens a data-parallel rank will read in a step, so that slow disks work ahead.
+  void will_read(int64_t step, int64_t dp_index) const;
+
   // Valid labels in one data-parallel rank's share of a step, without reading tokens. Summed over dp_index,
   // this is the count of the global batch.
   int64_t count_labels(int64_t step, int64_t dp_index) const {
@@ -85,19 +92,25 @@ class Batches {
   // The same in the first `micro_batches` of its micro-batches.
   int64_t count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const;
 
-  // The global sequence index g of row i of a micro-batch.
-  int64_t sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) const;
-  // The dataset sample of sequence g of a step; empty for a dummy.
-  std::optional<int64_t> sample_of(int64_t step, int64_t sequence) const;
+  // The place (micro_index * dp + dp_index) * micro + i of row i of a micro-batch.
+  int64_t place_of(int64_t micro_index, int64_t dp_index, int64_t i) const;
+  // The sequence g of a step that is in a place: the place itself unless the batch is balanced.
+  int64_t sequence_at(int64_t step, int64_t place) const;
+  // The sample of sequence g of a step; empty for a dummy.
+  std::optional<Mixture::Pick> pick(int64_t step, int64_t sequence) const;
+  // Pairs of positions that attend to each other in one data-parallel rank's share of a step.
+  int64_t visible_pairs(int64_t step, int64_t dp_index) const;
 
  private:
+  struct Orders;  // of the last balanced steps
   int64_t count_sequence(int64_t step, int64_t sequence) const;
+  int64_t pairs_of(int64_t step, int64_t sequence) const;
   const BatchStart& stage_of(int64_t step) const;
-  Dataset dataset_;
-  Sampler sampler_;
+  Mixture mixture_;
   BatchLayout layout_;
   std::vector<BatchStart> stages_;  // at least one
   LabelMask mask_;
+  std::shared_ptr<Orders> orders_;  // set when balanced
 };
 
 }  // namespace quintet::data

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/read_ahead.h"
 
 namespace quintet::data {
 namespace {
@@ -124,6 +125,13 @@ void Corpus::read(int64_t begin, std::span<int32_t> out) const {
       "is "
       "damaged or was made with a different tokenizer",
       name_, static_cast<uint32_t>(out[good]), at, document_of(at), vocab_, vocab_ - 1);
+}
+
+void Corpus::will_read(int64_t begin, int64_t count) const {
+  const auto width = static_cast<size_t>(width_);
+  base::will_read(bytes_.subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(count) * width));
+  if (!trained_.empty())
+    base::will_read(std::as_bytes(trained_.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))));
 }
 
 int64_t Corpus::document_of(int64_t at) const {

@@ -46,6 +46,9 @@ class Corpus {
   // UserError that gives its position. Allocates only to report an error.
   void read(int64_t begin, std::span<int32_t> out) const;
 
+  // Tells the system that tokens [begin, begin + count) will be read soon.
+  void will_read(int64_t begin, int64_t count) const;
+
   // The document that contains token `at`.
   int64_t document_of(int64_t at) const;
 

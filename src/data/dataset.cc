@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "base/text.h"
 
 namespace quintet::data {
@@ -63,6 +65,23 @@ std::vector<TokenRange> draw(const Corpus& corpus, int64_t tokens, int64_t seq_l
   return drawn;
 }
 
+// Whole documents until there are `tokens` of them, but not all.
+std::vector<TokenRange> draw_documents(const Corpus& corpus, int64_t tokens) {
+  std::vector<Piece> pieces = pieces_of(corpus, std::numeric_limits<int64_t>::max() / 2);
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
+    return a.hash != b.hash ? a.hash < b.hash : a.range.begin < b.range.begin;
+  });
+  pieces.pop_back();
+  std::vector<TokenRange> drawn;
+  for (const Piece& piece : pieces) {
+    if (tokens <= 0) break;
+    drawn.push_back(piece.range);
+    tokens -= piece.range.length;
+  }
+  std::ranges::sort(drawn, {}, &TokenRange::begin);
+  return drawn;
+}
+
 std::vector<TokenRange> complement(const std::vector<TokenRange>& drawn, int64_t tokens) {
   std::vector<TokenRange> rest;
   int64_t at = 0;
@@ -105,9 +124,15 @@ Dataset::Dataset(Corpus corpus, int64_t seq_len, bool separate_documents,
   QUINTET_CHECK(count_ > 0, "{} tokens are too few for a sample of {}", tokens_, seq_len_);
 }
 
-int64_t Dataset::begin_of(int64_t sample) const {
-  QUINTET_CHECK(sample >= 0 && sample < count_, "sample {} is not below {}", sample, count_);
-  return sample * seq_len_;
+Dataset::Dataset(Corpus corpus, int64_t seq_len, const std::vector<TokenRange>& ranges,
+                 config::LongDocuments policy)
+    : corpus_(std::move(corpus)),
+      seq_len_(seq_len),
+      separate_(true),
+      packed_(std::make_shared<BestFit>(corpus_, ranges, seq_len, policy)),
+      tokens_(0),
+      count_(packed_->size()) {
+  QUINTET_CHECK(count_ > 0, "no document has a label");
 }
 
 size_t Dataset::segment_of(int64_t at) const {
@@ -125,105 +150,224 @@ int64_t Dataset::in_corpus(size_t segment, int64_t at) const {
   return s.begin + (at - s.at);
 }
 
-int64_t Dataset::end_of_document(int64_t at) const {
-  const size_t segment = segment_of(at);
-  const int64_t token = in_corpus(segment, at);
-  const auto document = static_cast<size_t>(corpus_.document_of(token));
-  return std::min(end_of(segment), at + static_cast<int64_t>(corpus_.offsets()[document + 1]) - token);
-}
-
-void Dataset::read(int64_t at, std::span<int32_t> out) const {
-  for (size_t segment = segment_of(at); !out.empty(); ++segment) {
-    const auto n =
-        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(out.size()), end_of(segment) - at));
-    corpus_.read(in_corpus(segment, at), out.first(n));
-    out = out.subspan(n);
-    at += static_cast<int64_t>(n);
+template <class F>
+void Dataset::each_stream_span(int64_t sample, const F& visit) const {
+  int64_t at = sample * seq_len_;
+  const int64_t last = at + seq_len_;
+  size_t segment = segment_of(at);
+  if (!separate_) {
+    for (bool first = true; at < last; first = false) {
+      const int64_t end = std::min(end_of(segment), last);
+      const size_t after = end < end_of(segment) ? segment : segment + 1;
+      visit(Span{in_corpus(segment, at), end - at, in_corpus(after, end), first});
+      at = end;
+      segment = after;
+    }
+    return;
+  }
+  const auto offsets = corpus_.offsets();
+  int64_t token = in_corpus(segment, at), document = corpus_.document_of(token);
+  while (true) {
+    const int64_t document_end = static_cast<int64_t>(offsets[static_cast<size_t>(document) + 1]);
+    const int64_t stop = std::min(end_of(segment), at + document_end - token), end = std::min(stop, last);
+    visit(Span{token, end - at, end < stop ? in_corpus(segment, end) : -1, true,
+               token + (end - at) + (end < stop) == document_end});
+    if (end == last) return;
+    if (end == end_of(segment)) {
+      token = in_corpus(++segment, end);
+      document = corpus_.document_of(token);
+    } else {
+      token = document_end;
+      ++document;
+    }
+    at = end;
   }
 }
 
-void Dataset::ignore_untrained(int64_t at, std::span<int32_t> labels) const {
-  const auto trained = corpus_.trained();
-  if (trained.empty()) return;
-  for (size_t segment = segment_of(at); !labels.empty(); ++segment) {
-    const auto n =
-        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(labels.size()), end_of(segment) - at));
-    const auto flags = trained.subspan(static_cast<size_t>(in_corpus(segment, at)), n);
-    for (size_t i = 0; i < n; ++i)
-      if (flags[i] == 0) labels[i] = kIgnored;
-    labels = labels.subspan(n);
-    at += static_cast<int64_t>(n);
+template <class F>
+void Dataset::each_span(int64_t sample, const F& visit) const {
+  QUINTET_CHECK(sample >= 0 && sample < count_, "sample {} is not below {}", sample, count_);
+  if (!packed_) return each_stream_span(sample, visit);
+  int64_t left = seq_len_;
+  for (int64_t i = 0; i < packed_->pieces(sample); ++i) {
+    const BestFit::Piece piece = packed_->piece(sample, i);
+    const int64_t next = piece.begin + piece.inputs;
+    const auto end = static_cast<size_t>(corpus_.document_of(next)) + 1;
+    visit(Span{piece.begin, piece.inputs, next, true,
+               next + 1 == static_cast<int64_t>(corpus_.offsets()[end])});
+    left -= piece.inputs;
   }
+  if (left > 0) visit(Span{-1, left});
 }
 
-void Dataset::fill(int64_t sample, const SampleView& view) const {
-  const int64_t begin = begin_of(sample);
-  const auto length = static_cast<size_t>(seq_len_);
+// Writes the rearranged tokens s[0 .. n) of a span, whose input i is s[i] and whose label i is s[i + 1].
+bool Dataset::rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
+                        std::span<int32_t> labels) const {
+  const auto words = base::philox(fim_.key, static_cast<uint64_t>(position), part);
+  const auto uniform = [](uint32_t word) { return static_cast<double>(word) * 0x1p-32; };
+  if (span.begin < 0 || !(uniform(words[0]) < fim_.rate)) return false;
+  constexpr int64_t kSentinels = 3, kLeast = 2 * kSentinels;  // shorter parts stay as they are
+  const int64_t length = span.inputs + (span.next >= 0), kept = span.whole_end ? 1 : 0;
+  if (length < kLeast) return false;
+  const int64_t content = length - kSentinels - kept;
+  const auto more = base::philox(fim_.key, static_cast<uint64_t>(position), part | uint64_t{1} << 32);
+  int64_t low = static_cast<int64_t>(uniform(more[0]) * static_cast<double>(content + 1)),
+          high = static_cast<int64_t>(uniform(more[1]) * static_cast<double>(content + 1));
+  if (low > high) std::swap(low, high);
+
+  int64_t at = 0;
+  const auto put = [&](int64_t begin, int64_t count) {
+    const auto clipped = [&](std::span<int32_t> row, int64_t first) {
+      // Row element i is s[i + first].
+      const int64_t from = std::max<int64_t>(at - first, 0),
+                    to = std::min<int64_t>(at + count - first, static_cast<int64_t>(row.size()));
+      if (from < to)
+        corpus_.read(begin + from - (at - first),
+                     row.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+    };
+    clipped(tokens, 0);
+    clipped(labels, 1);
+    at += count;
+  };
+  const auto put_sentinel = [&](int32_t id) {
+    if (at < static_cast<int64_t>(tokens.size())) tokens[static_cast<size_t>(at)] = id;
+    if (at > 0 && at <= static_cast<int64_t>(labels.size())) labels[static_cast<size_t>(at - 1)] = id;
+    ++at;
+  };
+  const auto prefix = [&] { put(span.begin, low); };
+  put_sentinel(fim_.prefix);
+  if (uniform(words[1]) < fim_.suffix_first) {
+    put_sentinel(fim_.suffix);
+    put(span.begin + high, content - high);
+    put_sentinel(fim_.middle);
+    prefix();
+  } else {
+    prefix();
+    put_sentinel(fim_.suffix);
+    put(span.begin + high, content - high);
+    put_sentinel(fim_.middle);
+  }
+  put(span.begin + low, high - low);
+  put(span.begin + length - 1, kept);
+  if (span.next < 0 && !labels.empty()) labels.back() = kIgnored;
+  return true;
+}
+
+void Dataset::fill(int64_t sample, const SampleView& view, int64_t position) const {
   for (const auto& span : {view.tokens, view.labels, view.positions, view.documents})
-    QUINTET_CHECK(span.empty() || span.size() == length, "a row of {} elements for a sequence of {}",
-                  span.size(), length);
-  if (!view.tokens.empty()) read(begin, view.tokens);
-  if (!view.labels.empty()) {
-    read(begin + 1, view.labels);
-    ignore_untrained(begin + 1, view.labels);
-  }
-
-  // Past the sample's end when documents are not separated.
-  int64_t next = separate_ ? end_of_document(begin) : tokens_;
-  int32_t position = 0, document = 0;
-  for (size_t i = 0; i < length; ++i) {
-    const int64_t at = begin + static_cast<int64_t>(i);
-    if (separate_ && next == at) next = end_of_document(at), ++document, position = 0;
-    if (!view.positions.empty()) view.positions[i] = position;
-    if (!view.documents.empty()) view.documents[i] = document;
-    if (separate_ && !view.labels.empty() && next == at + 1) view.labels[i] = kIgnored;
-    ++position;
-  }
+    QUINTET_CHECK(span.empty() || span.size() == static_cast<size_t>(seq_len_),
+                  "a row of {} elements for a sequence of {}", span.size(), seq_len_);
+  size_t at = 0;
+  int32_t within = 0, document = -1;
+  uint64_t part = 0;
+  each_span(sample, [&](const Span& span) {
+    const auto n = static_cast<size_t>(span.inputs);
+    const auto of = [&](std::span<int32_t> row) { return row.empty() ? row : row.subspan(at, n); };
+    const auto tokens = of(view.tokens), labels = of(view.labels);
+    if (span.restarts) ++document, within = 0;
+    if (fim_.rate > 0 && rearrange(span, position, part++, tokens, labels)) {
+    } else if (span.begin < 0) {
+      std::ranges::fill(tokens, 0);
+      std::ranges::fill(labels, kIgnored);
+    } else {
+      if (!tokens.empty()) corpus_.read(span.begin, tokens);
+      if (!labels.empty()) {
+        corpus_.read(span.begin + 1, labels.first(n - 1));
+        labels[n - 1] = kIgnored;
+        if (span.next >= 0) corpus_.read(span.next, labels.last(1));
+        if (!corpus_.trained().empty())
+          for (size_t i = 0; i < n; ++i)
+            if (labels[i] != kIgnored &&
+                !is_trained(i + 1 < n ? span.begin + static_cast<int64_t>(i) + 1 : span.next))
+              labels[i] = kIgnored;
+      }
+    }
+    if (const auto row = of(view.documents); !row.empty()) std::ranges::fill(row, document);
+    if (const auto row = of(view.positions); !row.empty())
+      for (size_t i = 0; i < n; ++i) row[i] = within + static_cast<int32_t>(i);
+    within += static_cast<int32_t>(n);
+    at += n;
+  });
 }
 
-Sample Dataset::get(int64_t sample) const {
+void Dataset::will_read(int64_t sample) const {
+  each_span(sample, [&](const Span& span) {
+    if (span.begin >= 0) corpus_.will_read(span.begin, span.inputs);
+  });
+}
+
+Sample Dataset::get(int64_t sample, int64_t position) const {
   const auto length = static_cast<size_t>(seq_len_);
   Sample out = {std::vector<int32_t>(length), std::vector<int32_t>(length), std::vector<int32_t>(length),
                 std::vector<int32_t>(length)};
-  fill(sample, {out.tokens, out.labels, out.positions, out.documents});
+  fill(sample, {out.tokens, out.labels, out.positions, out.documents}, position);
   return out;
 }
 
 int64_t Dataset::valid_labels(int64_t sample) const {
-  const int64_t begin = begin_of(sample), last = begin + seq_len_;
   const auto trained = corpus_.trained();
-  if (!separate_ && trained.empty()) return seq_len_;
-  const auto is_trained = [&](int64_t token) {
-    return trained.empty() || trained[static_cast<size_t>(token)] != 0;
-  };
   int64_t valid = 0;
-  // Per range of the corpus: the predicted tokens that are trained, less those that begin a document.
-  for (int64_t at = begin + 1; at <= last;) {
-    const size_t segment = segment_of(at);
-    const int64_t from = in_corpus(segment, at), n = std::min(end_of(segment), last + 1) - at;
-    const auto flags =
-        trained.empty() ? trained : trained.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
-    valid += trained.empty() ? n : n - std::ranges::count(flags, uint8_t{0});
-    if (separate_) {
-      const auto offsets = corpus_.offsets();
-      const bool range_begins = at == (*segments_)[segment].at;
-      if (range_begins) valid -= is_trained(from);
-      const auto first =
-          std::lower_bound(offsets.begin(), offsets.end(), static_cast<uint64_t>(from) + range_begins);
-      for (auto start = first; *start < static_cast<uint64_t>(from + n); ++start)
-        valid -= is_trained(static_cast<int64_t>(*start));
-    }
-    at += n;
-  }
+  each_span(sample, [&](const Span& span) {
+    if (span.begin < 0) return;
+    valid += span.inputs - 1;
+    if (!trained.empty())
+      valid -= std::ranges::count(
+          trained.subspan(static_cast<size_t>(span.begin) + 1, static_cast<size_t>(span.inputs) - 1),
+          uint8_t{0});
+    valid += span.next >= 0 && is_trained(span.next);
+  });
   return valid;
 }
 
 bool Dataset::has_label(int64_t sample, int64_t at) const {
   QUINTET_CHECK(at >= 0 && at < seq_len_, "position {} is not below {}", at, seq_len_);
-  const int64_t token = begin_of(sample) + at;
-  if (separate_ && end_of_document(token) == token + 1) return false;
-  const auto trained = corpus_.trained();
-  return trained.empty() || trained[static_cast<size_t>(in_corpus(segment_of(token + 1), token + 1))] != 0;
+  bool has = false;
+  each_span(sample, [&](const Span& span) {
+    if (at >= 0 && at < span.inputs && span.begin >= 0) {
+      const int64_t label = at + 1 < span.inputs ? span.begin + at + 1 : span.next;
+      has = label >= 0 && is_trained(label);
+    }
+    at -= span.inputs;
+  });
+  return has;
+}
+
+int64_t Dataset::visible_pairs(int64_t sample) const {
+  int64_t pairs = 0, length = 0;
+  const auto close = [&] {
+    pairs += length * (length + 1) / 2;
+    length = 0;
+  };
+  each_span(sample, [&](const Span& span) {
+    if (span.restarts) close();
+    length += span.inputs;
+  });
+  close();
+  return pairs;
+}
+
+int64_t Dataset::first_document(int64_t sample) const {
+  int64_t token = -1;
+  each_span(sample, [&](const Span& span) {
+    if (token < 0) token = span.begin;
+  });
+  return corpus_.document_of(token);
+}
+
+std::vector<SamplePart> Dataset::parts(int64_t sample) const {
+  std::vector<SamplePart> parts;
+  each_span(sample, [&](const Span& span) {
+    if (span.begin < 0) return;
+    const auto offsets = corpus_.offsets();
+    const int64_t last = span.begin + span.inputs;
+    for (int64_t at = span.begin, d = corpus_.document_of(at); at < last; ++d) {
+      const auto begin = static_cast<int64_t>(offsets[static_cast<size_t>(d)]);
+      const int64_t end = std::min(last, static_cast<int64_t>(offsets[static_cast<size_t>(d) + 1]));
+      parts.push_back({d, at - begin, end - at});
+      at = end;
+    }
+  });
+  return parts;
 }
 
 bool Dataset::has_labels() const {
@@ -232,12 +376,40 @@ bool Dataset::has_labels() const {
   return false;
 }
 
+namespace {
+
+Splits packed_splits(const Corpus& corpus, const DatasetOptions& options) {
+  const auto made = [&](const std::vector<TokenRange>& ranges) {
+    const BestFit plan(corpus, ranges, options.seq_len, *options.best_fit);
+    if (plan.size() == 0)
+      base::fail_user(
+          "'{}': no document can be packed into sequences of {} tokens: {} are longer and dropped, and one "
+          "of a "
+          "single token has no label",
+          corpus.name(), base::thousands(options.seq_len), base::thousands(plan.dropped()));
+    return Dataset(corpus, options.seq_len, ranges, *options.best_fit);
+  };
+  if (options.validation_fraction == 0) return {made({{0, corpus.tokens()}}), std::nullopt};
+  if (corpus.documents() < 2)
+    base::fail_user(
+        "a validation split of whole documents needs at least 2, but '{}' has {}: use a validation fraction "
+        "of 0 "
+        "or more data",
+        corpus.name(), corpus.documents());
+  const auto wanted = std::llround(options.validation_fraction * static_cast<double>(corpus.tokens()));
+  const std::vector<TokenRange> drawn = draw_documents(corpus, std::max<int64_t>(1, wanted));
+  return {made(complement(drawn, corpus.tokens())), made(drawn)};
+}
+
+}  // namespace
+
 Splits make_splits(const Corpus& corpus, const DatasetOptions& options) {
-  const auto [seq_len, separate, fraction] = options;
+  const auto [seq_len, separate, fraction, best_fit] = options;
   if (seq_len <= 0) base::fail_user("seq_len is {}; it must be at least 1", seq_len);
   if (!(fraction >= 0 && fraction < 1))
     base::fail_user("the validation fraction is {}; it must be at least 0 and below 1", fraction);
   const int64_t tokens = corpus.tokens();
+  if (best_fit) return packed_splits(corpus, options);
   if (tokens - 1 < seq_len) {
     const std::string remedy =
         tokens > 1 ? fmt::format("use seq_len {} or less, or more data", tokens - 1) : "use more data";

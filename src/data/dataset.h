@@ -1,6 +1,7 @@
-// A corpus, or a part of it, cut into samples. The tokens form one stream; sample i predicts tokens i*seq_len
-// + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is predicted once, unless the corpus
-// flags it as context only (Corpus::trained).
+// A corpus, or a part of it, cut into samples of seq_len positions. Streaming: the tokens form one stream, and
+// sample i predicts tokens i*seq_len + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is
+// predicted once. Best fit: samples hold whole documents (best_fit.h), and the positions left over are padding.
+// Tokens that the corpus flags as context only (Corpus::trained) are never labels.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "data/best_fit.h"
 #include "data/corpus.h"
 
 namespace quintet::data {
@@ -22,6 +24,19 @@ struct DatasetOptions {
   // one document with consecutive positions.
   bool separate_documents = false;
   double validation_fraction = 0;  // in [0, 1); drawn over documents, see make_splits
+  // Set: documents are packed whole, by best fit, and separated.
+  std::optional<config::LongDocuments> best_fit = {};
+};
+
+// Fill-in-the-middle: a document (or the part of it in a sample) is cut at two random places and written as
+// prefix, suffix, middle, each after its sentinel, so that the middle is predicted from both sides. Its last
+// three tokens make room for the sentinels; the last token of a document stays last. Random numbers belong to
+// (key, position in the global order, part), so every layout cuts alike.
+struct FillInTheMiddle {
+  double rate = 0;                             // share of the parts that are rearranged
+  double suffix_first = 0;                     // share of those written suffix, prefix, middle
+  int32_t prefix = 0, middle = 0, suffix = 0;  // sentinel tokens
+  uint64_t key = 0;
 };
 
 // One sequence's row of each buffer, seq_len long; empty spans are not written.
@@ -33,9 +48,11 @@ struct Sample {
   std::vector<int32_t> tokens, labels, positions, documents;
 };
 
-// Tokens [begin, begin + length) of a corpus.
-struct TokenRange {
-  int64_t begin = 0, length = 0;
+// Consecutive tokens of a document in a sample, for reports.
+struct SamplePart {
+  int64_t document = 0;  // of the corpus
+  int64_t begin = 0;     // first token, in the document
+  int64_t tokens = 0;    // inputs
 };
 
 class Dataset {
@@ -47,17 +64,30 @@ class Dataset {
   // document ends. Requires at least seq_len + 1 tokens.
   Dataset(Corpus corpus, int64_t seq_len, bool separate_documents, const std::vector<TokenRange>& ranges);
 
+  // Whole documents of the ranges, packed by best fit. Requires one with a label.
+  Dataset(Corpus corpus, int64_t seq_len, const std::vector<TokenRange>& ranges,
+          config::LongDocuments policy);
+
+  void set_fill_in_the_middle(const FillInTheMiddle& fim) { fim_ = fim; }
+
   int64_t size() const { return count_; }
   int64_t seq_len() const { return seq_len_; }
   const Corpus& corpus() const { return corpus_; }
+  const BestFit* best_fit() const { return packed_.get(); }
 
-  void fill(int64_t sample, const SampleView& view) const;  // does not allocate
-  Sample get(int64_t sample) const;
+  // Does not allocate. `position` in the global order is what fill-in-the-middle draws by.
+  void fill(int64_t sample, const SampleView& view, int64_t position = 0) const;
+  Sample get(int64_t sample, int64_t position = 0) const;
+  void will_read(int64_t sample) const;  // see Corpus::will_read
 
   // Labels of a sample that are not ignored; reads no tokens and does not allocate.
   int64_t valid_labels(int64_t sample) const;
   // Whether the label at position `at` of a sample is valid.
   bool has_label(int64_t sample, int64_t at) const;
+  // Pairs of positions of which the later one attends to the earlier: the cost of a sample's attention.
+  int64_t visible_pairs(int64_t sample) const;
+  std::vector<SamplePart> parts(int64_t sample) const;
+  int64_t first_document(int64_t sample) const;  // of the corpus
 
   // Whether any label of any sample is valid.
   bool has_labels() const;
@@ -66,21 +96,34 @@ class Dataset {
   struct Segment {
     int64_t at = 0, begin = 0;  // first token in the stream, and in the corpus
   };
-  int64_t begin_of(int64_t sample) const;
+  // Consecutive positions of a sample that hold consecutive tokens.
+  struct Span {
+    int64_t begin = 0;       // first token in the corpus; -1: padding
+    int64_t inputs = 0;      // positions
+    int64_t next = -1;       // the token in the corpus that the last position predicts, or -1
+    bool restarts = true;    // positions and attention begin anew
+    bool whole_end = false;  // its last token (label or input) ends a document
+  };
+  template <class F>
+  void each_span(int64_t sample, const F& visit) const;
+  template <class F>
+  void each_stream_span(int64_t sample, const F& visit) const;
+  bool rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
+                 std::span<int32_t> labels) const;
   size_t segment_of(int64_t at) const;
   int64_t end_of(size_t segment) const;
   int64_t in_corpus(size_t segment, int64_t at) const;
-  // The stream position after the last token of the document, or the range, that contains token `at`.
-  int64_t end_of_document(int64_t at) const;
-  void read(int64_t at, std::span<int32_t> out) const;
-  // Removes the labels of tokens that are not trained; labels[0] is token `at` of the stream.
-  void ignore_untrained(int64_t at, std::span<int32_t> labels) const;
+  bool is_trained(int64_t token) const {
+    return corpus_.trained().empty() || corpus_.trained()[static_cast<size_t>(token)] != 0;
+  }
 
   Corpus corpus_;
   int64_t seq_len_;
   bool separate_;
   std::shared_ptr<const std::vector<Segment>> segments_;
+  std::shared_ptr<const BestFit> packed_;
   int64_t tokens_, count_;  // of the stream
+  FillInTheMiddle fim_;
 };
 
 struct Splits {
@@ -92,7 +135,8 @@ struct Splits {
 // token is in both. Validation takes whole documents in the order of a hash of their contents, so that it
 // resembles the rest, equal documents fall into the same split, and neither the order of files nor the seed
 // matters. Documents longer than an eighth of the validation data are drawn in pieces of about that size; the
-// last document is cut to size. UserError, with the numbers, when there are too few tokens.
+// last document is cut to size. With best fit, documents stay whole: validation takes them until it has the
+// fraction of the tokens. UserError, with the numbers, when there are too few tokens.
 Splits make_splits(const Corpus& corpus, const DatasetOptions& options);
 
 }  // namespace quintet::data

@@ -44,14 +44,22 @@ uint64_t Permutation::operator()(uint64_t index) const {
   return index;
 }
 
-Sampler::Sampler(uint64_t seed, int64_t samples, Order order)
-    : key_(base::stream_key(seed, "data.order")), samples_(samples), order_(order) {
+Sampler::Sampler(uint64_t seed, int64_t samples, Order order, std::string_view stream)
+    : key_(base::stream_key(seed, stream)), samples_(samples), order_(order) {
   QUINTET_CHECK(samples > 0, "a sampler needs at least one sample, got {}", samples);
+}
+
+void Sampler::set_ranking(Ranking ranking) {
+  QUINTET_CHECK(static_cast<int64_t>(ranking.samples->size()) == samples_, "a ranking of {} for {} samples",
+                ranking.samples->size(), samples_);
+  ranking_ = std::move(ranking);
 }
 
 std::optional<int64_t> Sampler::sample_at(int64_t position) const {
   QUINTET_CHECK(position >= 0, "position {} in the global order is negative", position);
   if (order_ == Order::Sequential) return position < samples_ ? std::optional(position) : std::nullopt;
+  if (position / samples_ < ranking_.epochs)
+    return (*ranking_.samples)[static_cast<size_t>(position % samples_)];
   const auto words = base::philox(key_, static_cast<uint64_t>(position / samples_));
   const uint64_t epoch_key = (uint64_t{words[0]} << 32) | words[1];
   const Permutation permutation(epoch_key, static_cast<uint64_t>(samples_));

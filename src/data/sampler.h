@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 namespace quintet::data {
 
@@ -27,9 +30,18 @@ enum class Order {
   Sequential,  // one pass in stored order (evaluation)
 };
 
+// Samples in a given order, for the first epochs of a run.
+struct Ranking {
+  std::shared_ptr<const std::vector<uint32_t>> samples;  // each once
+  int64_t epochs = 0;
+};
+
 class Sampler {
  public:
-  Sampler(uint64_t seed, int64_t samples, Order order);
+  // `stream` names the random numbers of the order: sets of a blend have their own.
+  Sampler(uint64_t seed, int64_t samples, Order order, std::string_view stream = "data.order");
+  // Shuffled, but for the epochs of the ranking.
+  void set_ranking(Ranking ranking);
   int64_t samples() const { return samples_; }
   Order order() const { return order_; }
   int64_t epoch_of(int64_t position) const { return position / samples_; }
@@ -40,6 +52,7 @@ class Sampler {
   uint64_t key_;
   int64_t samples_;
   Order order_;
+  Ranking ranking_;
 };
 
 }  // namespace quintet::data

@@ -225,6 +225,10 @@ class RunPage {
         loss.curves.push_back({before + "training", two_ ? i : 0, m.step, *column, Curve::Kind::Noisy});
       if (const std::vector<double>* column = m.column("eval_loss"))
         loss.curves.push_back({before + "validation", two_ ? i : 1, m.step, *column, Curve::Kind::Sparse});
+      for (const auto& [key, column] : m.columns)
+        if (constexpr std::string_view kOfSet = "eval_loss."; key.starts_with(kOfSet))
+          loss.curves.push_back({before + key.substr(kOfSet.size()), two_ ? i : loss.curves.size(), m.step,
+                                 column, Curve::Kind::Sparse});
       if (!two_) loss.marks = m.skipped;
     }
     loss.height = 300;

@@ -8,12 +8,13 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "comm/local.h"
-#include "data/text_source.h"
+#include "data/open_corpus.h"
 #include "kernels/dynamic_map.h"
 #include "program/verify.h"
 #include "tools/assemble_tensors.h"
 #include "tools/matrix_moves.h"
 #include "train/memory_check.h"
+#include "train/run_data.h"
 
 namespace quintet::tools {
 
@@ -388,14 +389,12 @@ config::Recipe on_one_rank(config::Recipe r) {
 
 data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
   const auto split = [&](const data::Corpus& corpus) {
-    return data::make_splits(corpus, {recipe.data.seq_len, recipe.data.pack, recipe.data.validation_fraction})
-        .train;
+    return data::make_splits(corpus, train::dataset_options(recipe)).train;
   };
   if (!synthetic && !recipe.data.path.empty()) {
     const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
-    std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
-    data::Corpus corpus =
-        paths.size() == 1 ? data::load_corpus(paths[0], *tokenizer) : data::read_text(paths, *tokenizer);
+    const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
+    data::Corpus corpus = data::open_corpus(paths, *tokenizer, 0).corpus;
     corpus.require_vocab(recipe.model.vocab);
     return split(corpus);
   }

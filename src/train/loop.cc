@@ -463,12 +463,23 @@ class RankLoop {
   }
 
   void evaluate(observe::Record& record) {
-    const Rank::Evaluation e = rank_->evaluate(*data_.validation, 0, data_.evaluation_batches(recipe_));
-    const double loss = e.loss_sum / std::max(1.0, static_cast<double>(e.tokens));
-    result_.summary.evaluations.push_back({step_, loss, e.tokens});
-    record.set("eval_loss", loss).set("eval_tokens", e.tokens);
-    say(fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss, base::thousands(e.tokens)),
-        {.style = observe::Style::Good});
+    Rank::Evaluation all;
+    std::vector<std::string> lines;
+    for (const EvalData& set : data_.evals) {
+      const Rank::Evaluation e = rank_->evaluate(set.batches, 0, set.batches_read(recipe_));
+      all.loss_sum += e.loss_sum, all.tokens += e.tokens;
+      if (data_.evals.size() == 1) continue;
+      const double loss = e.loss_sum / std::max(1.0, static_cast<double>(e.tokens));
+      record.set("eval_loss." + set.name, loss);
+      lines.push_back(
+          fmt::format("  {}: loss {:.4f} over {} tokens", set.name, loss, base::thousands(e.tokens)));
+    }
+    const double loss = all.loss_sum / std::max(1.0, static_cast<double>(all.tokens));
+    result_.summary.evaluations.push_back({step_, loss, all.tokens});
+    record.set("eval_loss", loss).set("eval_tokens", all.tokens);
+    lines.insert(lines.begin(), fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss,
+                                            base::thousands(all.tokens)));
+    for (const std::string& line : lines) say(line, {.style = observe::Style::Good});
   }
 
   void stop_for_skipped(const StepResult& step) {

@@ -24,6 +24,8 @@ namespace scalars = program::scalars;
 
 namespace {
 
+constexpr int64_t kReadAhead = 2;  // steps
+
 // The input as the member of a micro-batch that the data fills; other inputs are left alone.
 void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows) {
   using graph::InputKind;
@@ -202,6 +204,8 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
 void Rank::start_step(int64_t step, const data::Batches& batches) {
   const exec::Inputs now{in_row_order(load_of(step, batches)), &batches, step};
   const exec::Inputs next{in_row_order(load_of(step + 1, batches)), &batches, step + 1};
+  // The next step is loaded while this one runs; the disk works one step ahead of that.
+  if (step + kReadAhead < recipe_.run.steps) batches.will_read(step + kReadAhead, dp_index_);
   start_step(step, now, &next, batches.count_labels(step, dp_index_));
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
@@ -221,11 +222,17 @@ Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source
 }
 
 DataIdentity identity_of(const RunData& data) {
-  const data::Corpus& corpus = data.train.dataset().corpus();
-  return {.tokens = corpus.tokens(),
-          .documents = corpus.documents(),
-          .samples = data.train.dataset().size(),
-          .fingerprint = checkpoint::sum_text(corpus.fingerprint())};
+  const data::Mixture& mixture = data.train.mixture();
+  base::Checksum sum;
+  for (int64_t i = 0; i < mixture.sets(); ++i) {
+    const uint64_t one = mixture.dataset(i).corpus().fingerprint();
+    sum.add(std::as_bytes(std::span(&one, 1)));
+  }
+  return {.tokens = mixture.tokens(),
+          .documents = mixture.documents(),
+          .samples = mixture.samples(),
+          .fingerprint = checkpoint::sum_text(mixture.sets() == 1 ? mixture.dataset(0).corpus().fingerprint()
+                                                                  : sum.value())};
 }
 
 void require_same_data(const Start& start, const DataIdentity& now) {

@@ -1,31 +1,41 @@
-// The data of a run: shuffled training batches, and validation batches in stored order.
+// The data of a run: training batches in the run's order, and evaluation sets in stored order.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/recipe.h"
 #include "data/batch.h"
 
 namespace quintet::train {
 
+// One micro-batch per data-parallel rank at a time.
+struct EvalData {
+  std::string name;
+  data::Batches batches;
+
+  // Batches that one evaluation reads: eval.batches batches of batch.global sequences, or all of them. The same
+  // sequences in every layout.
+  int64_t batches_read(const config::Recipe& recipe) const;
+  // Sequences of those.
+  int64_t sequences_read(const config::Recipe& recipe) const;
+};
+
 struct RunData {
   data::Batches train;
-  // One micro-batch per data-parallel rank at a time; present when the recipe holds out validation data.
-  std::optional<data::Batches> validation;
-  std::string reading;  // files read and skipped; empty for token files and given corpora
-
-  // Batches of `validation` that one evaluation reads: eval.batches batches of batch.global sequences, or all
-  // of them. The same sequences in every layout.
-  int64_t evaluation_batches(const config::Recipe& recipe) const;
+  std::vector<EvalData> evals;  // what validation_fraction holds out of each set, then eval.sets
+  std::string reading;          // files read and skipped; empty for token files and given corpora
 };
 
 // Loads recipe.data. UserError when the path is not set, missing, empty, too short, damaged, exceeds the
-// model's vocabulary, or has no label to learn from.
+// model's vocabulary, or has no label to learn from, and when a set that may not repeat is too small.
 RunData load_data(const config::Recipe& recipe);
-// The same from a given corpus; ignores recipe.data.path.
+// The same from a given corpus; ignores recipe.data.path and recipe.data.blend.
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);
-// UserError unless every entry of recipe.data.path exists. Reads nothing.
+// How a recipe cuts a corpus into samples.
+data::DatasetOptions dataset_options(const config::Recipe& recipe);
+// UserError unless every path of the recipe's data exists. Reads nothing.
 void require_data(const config::Recipe& recipe);
 
 }  // namespace quintet::train

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "checkpoint/manifest.h"
 #include "config/names.h"
 
 namespace quintet::train {
@@ -11,14 +12,35 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json data_json(const config::Recipe& recipe, const RunData& data) {
-  const data::Dataset& train = data.train.dataset();
-  return {{"paths", recipe.data.path},
+  const data::Mixture& train = data.train.mixture();
+  std::vector<std::string> paths = recipe.data.path;
+  for (const config::BlendSet& set : recipe.data.blend)
+    paths.insert(paths.end(), set.path.begin(), set.path.end());
+  int64_t held_out = 0;
+  Json sets = Json::array(), evals = Json::array();
+  for (int64_t i = 0; i < train.sets(); ++i) {
+    const data::Dataset& set = train.dataset(i);
+    sets.push_back({{"name", train.set(i).name},
+                    {"tokens", set.corpus().tokens()},
+                    {"documents", set.corpus().documents()},
+                    {"sequences", set.size()},
+                    {"share", train.share(i)},
+                    {"fingerprint", checkpoint::sum_text(set.corpus().fingerprint())}});
+  }
+  for (const EvalData& eval : data.evals) {
+    const int64_t sequences = eval.batches.mixture().samples();
+    evals.push_back({{"name", eval.name}, {"sequences", sequences}});
+    held_out += sequences;
+  }
+  return {{"paths", paths},
           {"reading", data.reading},
-          {"tokens", train.corpus().tokens()},
-          {"documents", train.corpus().documents()},
+          {"tokens", train.tokens()},
+          {"documents", train.documents()},
           {"seq_len", recipe.data.seq_len},
-          {"train_sequences", train.size()},
-          {"validation_sequences", data.validation ? data.validation->dataset().size() : 0}};
+          {"train_sequences", train.samples()},
+          {"validation_sequences", held_out},
+          {"sets", std::move(sets)},
+          {"evaluation", std::move(evals)}};
 }
 
 // Outermost axis first; rank numbers count with the last axis fastest.

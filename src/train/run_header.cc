@@ -94,29 +94,97 @@ class Header {
   }
 
   void corpus() {
-    const data::Dataset& train = data_.train.dataset();
-    std::string text = fmt::format("{} in {}: {} of {} tokens", counted(train.corpus().tokens(), "token"),
-                                   counted(train.corpus().documents(), "document"),
-                                   counted(train.size(), "sequence"), r_.data.seq_len);
-    if (data_.validation)
-      text += fmt::format(" for training, {} for validation", thousands(data_.validation->dataset().size()));
+    const data::Mixture& train = data_.train.mixture();
+    std::string text = fmt::format("{} in {}: {} of {} tokens", counted(train.tokens(), "token"),
+                                   counted(train.documents(), "document"),
+                                   counted(train.samples(), "sequence"), r_.data.seq_len);
+    int64_t held_out = 0;
+    for (const EvalData& eval : data_.evals) held_out += eval.batches.mixture().samples();
+    if (held_out > 0) text += fmt::format(" for training, {} for validation", thousands(held_out));
     line("data", "{}", text);
+    sets();
     if (!data_.reading.empty()) line("read", "{}", data_.reading);
-    line("pack", "{}",
-         r_.data.pack ? "attention does not cross document boundaries"
-                      : "off: the documents of a sequence are read as continuous text");
-    if (r_.eval.every > 0)
-      line("eval", "every {} on {}", counted(r_.eval.every, "step"),
-           counted(std::min(data_.evaluation_batches(r_) * r_.batch.micro * r_.parallel.dp(),
-                            data_.validation->dataset().size()),
-                   "sequence"));
+    pack();
+    if (const config::Fim& fim = r_.data.fim; fim.rate > 0)
+      line("fim", "{:g} % of the documents fill in the middle, {:g} % of those suffix first", 100 * fim.rate,
+           100 * fim.suffix_first);
+    if (const config::Curriculum& c = r_.data.curriculum; !c.by.empty())
+      line("curriculum", "{} in ascending order of {}, then shuffled", counted(c.epochs, "epoch"), c.by);
+    if (r_.eval.every > 0) {
+      std::vector<std::string> parts;
+      for (const EvalData& eval : data_.evals)
+        parts.push_back(fmt::format("{}{}", counted(eval.sequences_read(r_), "sequence"),
+                                    data_.evals.size() > 1 ? " of " + eval.name : ""));
+      line("eval", "every {} on {}", counted(r_.eval.every, "step"), fmt::join(parts, ", "));
+    }
+  }
+
+  // What the run takes from each set of a blend.
+  void sets() {
+    const data::Mixture& train = data_.train.mixture();
+    const int64_t sequences = config::BatchRamp(r_).end().sequences;
+    for (int64_t i = 0; i < train.sets(); ++i) {
+      const data::MixtureSet& set = train.set(i);
+      if (set.name.empty()) return;
+      const int64_t taken = train.taken(i, sequences);
+      line(i == 0 ? "blend" : "", "{}: {:.4g} % of the sequences, {} of {}, {:.2f} epochs of {}", set.name,
+           100 * train.share(i), thousands(taken), thousands(sequences),
+           static_cast<double>(taken) / static_cast<double>(set.dataset.size()),
+           counted(set.dataset.corpus().tokens(), "token"));
+    }
+  }
+
+  void pack() {
+    const data::Mixture& train = data_.train.mixture();
+    if (r_.data.packing == config::Packing::Streaming) {
+      line("pack", "{}",
+           r_.data.pack ? "attention does not cross document boundaries"
+                        : "off: the documents of a sequence are read as continuous text");
+    } else {
+      int64_t used = 0, cut = 0, dropped = 0, lost = 0;
+      for (int64_t i = 0; i < train.sets(); ++i) {
+        const data::BestFit& plan = *train.dataset(i).best_fit();
+        used += plan.used(), cut += plan.cut(), dropped += plan.dropped(), lost += plan.dropped_labels();
+      }
+      std::string text = fmt::format(
+          "best fit: {:.2f} % of the positions used",
+          100 * static_cast<double>(used) / static_cast<double>(train.samples() * r_.data.seq_len));
+      if (cut > 0)
+        text += fmt::format("; {} longer than a sequence and {}", counted(cut, "document"),
+                            r_.data.long_documents == config::LongDocuments::Split ? "split" : "truncated");
+      if (dropped > 0) text += fmt::format("; {} dropped", counted(dropped, "longer document"));
+      if (lost > 0) text += fmt::format(", {} lost", counted(lost, "label"));
+      line("pack", "{}", text);
+    }
+    if (r_.data.balance && r_.parallel.dp() > 1) line("", "{}", balance_text());
+  }
+
+  // The largest cost of attention of a data rank over the mean, in the first steps.
+  std::string balance_text() const {
+    const int64_t steps = std::min<int64_t>(4, r_.run.steps), dp = r_.parallel.dp();
+    double worst = 0;
+    for (int64_t step = 0; step < steps; ++step) {
+      int64_t most = 0, sum = 0;
+      for (int64_t rank = 0; rank < dp; ++rank) {
+        const int64_t pairs = data_.train.visible_pairs(step, rank);
+        most = std::max(most, pairs), sum += pairs;
+      }
+      worst =
+          std::max(worst, static_cast<double>(most * dp) / static_cast<double>(std::max<int64_t>(1, sum)));
+    }
+    return fmt::format(
+        "balanced over data ranks: the busiest has {:.2f} x the mean attention cost, in the first {}", worst,
+        counted(steps, "step"));
   }
 
   void short_corpus() {
-    const data::Dataset& train = data_.train.dataset();
-    line("data", "{} in {}{}", counted(train.corpus().tokens(), "token"),
-         counted(train.corpus().documents(), "document"),
-         data_.validation ? fmt::format(", {:g} % for validation", 100 * r_.data.validation_fraction) : "");
+    const data::Mixture& train = data_.train.mixture();
+    line("data", "{} in {}{}", counted(train.tokens(), "token"), counted(train.documents(), "document"),
+         r_.data.validation_fraction > 0
+             ? fmt::format(", {:g} % for validation", 100 * r_.data.validation_fraction)
+             : "");
+    sets();
+    if (r_.data.packing == config::Packing::BestFit) pack();
     if (!data_.reading.empty()) line("read", "{}", data_.reading);
   }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/bad_custom_model.h"
+#include "config/bad_data.h"
 #include "config/bad_layouts.h"
 #include "config/bad_precision.h"
 #include "config/codes.h"
@@ -536,7 +537,7 @@ std::vector<Bad> other_bad_recipes() {
 const std::vector<Bad>& bad_recipes() {
   static const std::vector<Bad> kBad = [] {
     std::vector<Bad> all = other_bad_recipes();
-    for (const std::vector<Bad>& more : {bad_layouts(), bad_precision(), bad_custom_model()})
+    for (const std::vector<Bad>& more : {bad_layouts(), bad_precision(), bad_custom_model(), bad_data()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

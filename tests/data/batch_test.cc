@@ -48,7 +48,7 @@ Whole gather(const Batches& batches, int64_t step) {
     for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
       // The documented index, spelled out: other rooms rely on it.
       const auto at = static_cast<size_t>((micro * layout.dp + dp) * layout.micro * kSeq);
-      EXPECT_EQ(batches.sequence_of(micro, dp, 0) * kSeq, static_cast<int64_t>(at));
+      EXPECT_EQ(batches.place_of(micro, dp, 0) * kSeq, static_cast<int64_t>(at));
       const auto size = static_cast<size_t>(batches.micro_tokens());
       const auto part = [&](Row& row) { return std::span(row).subspan(at, size); };
       whole.valid += batches.fill(step, micro, dp,
@@ -101,7 +101,7 @@ TEST(Batches, EpochsAreExactAcrossStepBoundaries) {
   std::map<int64_t, int> seen;
   for (int64_t step = 0; step < 5; ++step)
     for (int64_t g = 0; g < global; ++g) {
-      ++seen[*some.sample_of(step, g)];
+      ++seen[some.pick(step, g)->sample];
       if (step * global + g == 9) {
         ASSERT_EQ(seen.size(), 10u);
       }
@@ -115,10 +115,10 @@ TEST(Batches, ResumesInAnotherLayoutWithoutLossOrRepeat) {
   const Batches before = batches(samples, {4, 2, 2, 1});
   std::vector<int64_t> order;
   for (int64_t step = 0; step < 3; ++step)
-    for (int64_t g = 0; g < 4; ++g) order.push_back(*before.sample_of(step, g));
+    for (int64_t g = 0; g < 4; ++g) order.push_back(before.pick(step, g)->sample);
   const Batches after = batches(samples, {6, 1, 1, 6}, {.step = 3, .position = before.position(3)});
   for (int64_t step = 3; step < 8; ++step)
-    for (int64_t g = 0; g < 6; ++g) order.push_back(*after.sample_of(step, g));
+    for (int64_t g = 0; g < 6; ++g) order.push_back(after.pick(step, g)->sample);
   const Sampler sampler(3, samples, Order::Shuffled);
   for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], *sampler.sample_at(static_cast<int64_t>(i)));
   EXPECT_EQ(after.position(8), 42);
@@ -148,7 +148,7 @@ TEST(Batches, AGrowingBatchLoadsEverySampleOnceInOrder) {
           out.samples = samples;
           valid += grows.fill(step, micro, rank, out);
           for (int64_t i = 0; i < layout.micro; ++i)
-            ledger[static_cast<size_t>(grows.sequence_of(micro, rank, i))] =
+            ledger[static_cast<size_t>(grows.place_of(micro, rank, i))] =
                 samples[static_cast<size_t>(i * kSeq)];
         }
       }
@@ -189,7 +189,7 @@ TEST(Batches, MaskLeavesOneValidToken) {
   EXPECT_EQ(some.count_labels(0, 0), 0);
   EXPECT_EQ(some.count_labels(0, 1), 1);
   EXPECT_NE(whole.labels[3 * kSeq + 2], kIgnored);
-  EXPECT_EQ(asked_sample, *some.sample_of(0, 3));
+  EXPECT_EQ(asked_sample, some.pick(0, 3)->sample);
 }
 
 TEST(Batches, EvaluationEndsWithDummies) {
@@ -197,7 +197,7 @@ TEST(Batches, EvaluationEndsWithDummies) {
   EXPECT_EQ(some.steps_per_pass(), 3);
   int64_t valid = 0, expected = 0;
   for (int64_t step = 0; step < 3; ++step) valid += gather(some, step).valid;
-  for (int64_t i = 0; i < 10; ++i) expected += some.dataset().valid_labels(i);
+  for (int64_t i = 0; i < 10; ++i) expected += some.mixture().dataset(0).valid_labels(i);
   EXPECT_EQ(valid, expected);
   const Whole last = gather(some, 2);
   for (size_t at = 2 * kSeq; at < 4 * kSeq; ++at) {
@@ -207,6 +207,33 @@ TEST(Batches, EvaluationEndsWithDummies) {
     EXPECT_EQ(last.positions[at], static_cast<int32_t>(at % kSeq));
   }
   EXPECT_EQ(some.count_labels(2, 1), 0);
+}
+
+// Tokens that belong to other ranks are never touched: here they are outside the vocabulary, which reading reports.
+TEST(Batches, ARankReadsOnlyItsOwnRows) {
+  const int64_t samples = 16;
+  const Sampler sampler(3, samples, Order::Shuffled);
+  Row ids(static_cast<size_t>(samples * kSeq + 1), 300);
+  for (int64_t g = 0; g < 8; ++g) {
+    const int64_t rank = g / 2 % 2;  // places (m * 2 + rank) * 2 + i
+    if (rank != 0) continue;
+    const int64_t sample = *sampler.sample_at(g);
+    for (int64_t t = sample * kSeq; t <= (sample + 1) * kSeq; ++t) ids[static_cast<size_t>(t)] = 1;
+  }
+  const Corpus wide = Corpus::from_documents("wide", 301, {ids});
+  const Corpus narrow("narrow", wide.bytes(), wide.width(), 300, wide.offsets(),
+                      std::make_shared<Corpus>(wide));
+  const Batches some(Dataset(narrow, kSeq, false, 0, samples), sampler, {8, 2, 2, 2});
+  Row out(2 * kSeq), labels(out.size());
+  for (int64_t m = 0; m < 2; ++m) {
+    EXPECT_EQ(some.fill(0, m, 0, {.ids = out, .labels = labels}), 2 * kSeq);
+    EXPECT_EQ(some.fill(0, m, 1, {}), 2 * kSeq);  // a rank without inputs reads nothing
+    some.will_read(0, m);
+  }
+  EXPECT_CONTAINS(user_error([&] {
+                    for (int64_t m = 0; m < 2; ++m) some.fill(0, m, 1, {.ids = out});
+                  }),
+                  "token 300");
 }
 
 TEST(Batches, UnrequestedBuffersMayBeNull) {

@@ -1,0 +1,180 @@
+// Rules on [data]: blends, packing, fill-in-the-middle, curricula; and on the sets of [eval].
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "config/batch_ramp.h"
+#include "config/blend_shares.h"
+#include "config/rule.h"
+
+namespace quintet::config {
+namespace {
+
+constexpr size_t kMaxSets = 255;
+
+void one_source(const Recipe& r, const Fail& fail) {
+  if (!r.data.path.empty() && !r.data.blend.empty())
+    fail("data.blend", "is given besides data.path: a run reads one of them",
+         "leave out data.path, and make its files a set of data.blend");
+}
+
+// Reports entries without a path and names that occur twice; `taken` has those of other keys.
+template <class Set>
+void check_names(const char* key, const std::vector<Set>& sets, std::set<std::string> taken,
+                 const Fail& fail) {
+  for (size_t i = 0; i < sets.size(); ++i) {
+    const bool empty = sets[i].path.empty() || std::any_of(sets[i].path.begin(), sets[i].path.end(),
+                                                           [](const auto& p) { return p.empty(); });
+    if (empty)
+      fail(key, fmt::format("entry {} has no path", i + 1), "path = \"FILE OR FOLDER\"");
+    else if (!taken.insert(sets[i].name).second)
+      fail(key, fmt::format("two sets are called \"{}\"", sets[i].name),
+           fmt::format("name = \"{}-{}\" in entry {}", sets[i].name, i + 1, i + 1));
+  }
+}
+
+void blend_is_complete(const Recipe& r, const Fail& fail) {
+  const std::vector<BlendSet>& blend = r.data.blend;
+  if (blend.empty()) return;
+  check_names("data.blend", blend, {}, fail);
+  if (blend.size() > kMaxSets)
+    fail("data.blend", fmt::format("has {} sets; at most {} are supported", blend.size(), kMaxSets));
+  for (size_t i = 0; i < blend.size(); ++i) {
+    if ((blend[i].weight > 0) == (blend[i].tokens > 0))
+      return fail("data.blend",
+                  fmt::format("entry {} (\"{}\") has {}", i + 1, blend[i].name,
+                              blend[i].weight > 0 ? "both weight and tokens" : "neither weight nor tokens"),
+                  "weight = 1");
+    if ((blend[i].tokens > 0) != (blend[0].tokens > 0))
+      return fail(
+          "data.blend",
+          fmt::format("\"{}\" has a weight and \"{}\" a budget of tokens: all sets must have the same kind",
+                      blend[0].tokens > 0 ? blend[i].name : blend[0].name,
+                      blend[0].tokens > 0 ? blend[0].name : blend[i].name),
+          "weight = 1 in every entry");
+  }
+}
+
+void blend_is_exact(const Recipe& r, const Fail& fail) {
+  for (const BlendSet& s : r.data.blend)
+    if ((s.weight > 0) == (s.tokens > 0)) return;  // another rule's
+  if (r.data.blend.empty() || whole_shares(r.data.blend)) return;
+  double total = 0;
+  std::vector<std::string> rounded;
+  for (const BlendSet& s : r.data.blend) total += s.tokens > 0 ? static_cast<double>(s.tokens) : s.weight;
+  for (const BlendSet& s : r.data.blend)
+    rounded.push_back(
+        s.tokens > 0 ? fmt::format("{}", std::llround(std::max(total / 1e5, 1.0)) *
+                                             std::max<int64_t>(1, std::llround(static_cast<double>(s.tokens) /
+                                                                               std::max(total / 1e5, 1.0))))
+                     : fmt::format("{}", std::max(1.0, std::round(s.weight / total * 1e5)) / 1e5));
+  fail("data.blend",
+       fmt::format("exactly these proportions take more than {} sequences to be reached: use fewer digits",
+                   base::thousands(kMaxBlendPeriod)),
+       fmt::format("{} = {}", r.data.blend[0].tokens > 0 ? "tokens" : "weight", fmt::join(rounded, ", ")));
+}
+
+void budgets_cover_the_run(const Recipe& r, const Fail& fail) {
+  int64_t budget = 0;
+  for (const BlendSet& s : r.data.blend) budget += s.tokens;
+  if (budget == 0) return;
+  const BatchRamp ramp(r);
+  const int64_t needed = ramp.end().tokens;
+  if (needed <= budget) return;
+  int64_t steps = ramp.steps_until({Length::Unit::Tokens, static_cast<double>(budget)});
+  if (ramp.after(steps).tokens > budget) --steps;
+  fail("data.blend",
+       fmt::format("the run takes {} tokens, but the budgets of its sets are {} in all",
+                   base::thousands(needed), base::thousands(budget)),
+       fmt::format("{}larger budgets", steps > 0 ? fmt::format("run.steps {}, or ", steps) : ""));
+}
+
+void packing_keys_match(const Recipe& r, const Fail& fail) {
+  const Data& d = r.data;
+  if (d.packing == Packing::BestFit && !d.pack)
+    fail("data.packing", "\"best-fit\" separates documents, but data.pack is false", "data.pack true");
+  if (d.packing == Packing::Streaming)
+    idle(fail, "data.long_documents", d.long_documents, LongDocuments::Split,
+         "with data.packing = \"streaming\"");
+}
+
+void balance_is_possible(const Recipe& r, const Fail& fail) {
+  if (!r.data.balance) return;
+  if (!r.data.pack)
+    fail("data.balance", "has no effect with data.pack = false: all sequences cost the same", "false");
+  if (r.run.noise_scale_every > 0)
+    fail("data.balance",
+         "orders the sequences of a step by cost, but run.noise_scale_every needs a random part of the step",
+         "false, or run.noise_scale_every 0");
+}
+
+void fim_is_possible(const Recipe& r, const Fail& fail) {
+  const Fim& f = r.data.fim;
+  if (f.rate == 0) {
+    const std::string why = "with data.fim.rate = 0";
+    const Fim none;
+    idle(fail, "data.fim.suffix_first", f.suffix_first, 0.0, why);
+    idle(fail, "data.fim.prefix", f.prefix, none.prefix, why);
+    idle(fail, "data.fim.middle", f.middle, none.middle, why);
+    idle(fail, "data.fim.suffix", f.suffix, none.suffix, why);
+  } else if (!r.data.pack) {
+    fail("data.fim.rate", "rearranges documents, which data.pack = false does not separate",
+         "data.pack true");
+  }
+}
+
+void curriculum_has_an_order(const Recipe& r, const Fail& fail) {
+  if (r.data.curriculum.by.empty())
+    idle(fail, "data.curriculum.epochs", r.data.curriculum.epochs, int64_t{1}, "without data.curriculum.by");
+}
+
+void eval_has_data(const Recipe& r, const Fail& fail) {
+  if (r.eval.every > 0 && r.data.validation_fraction == 0 && r.eval.sets.empty())
+    fail("eval.every",
+         fmt::format("{} requires validation data, but data.validation_fraction is 0 and eval.sets is empty",
+                     r.eval.every),
+         "0, or data.validation_fraction 0.05");
+}
+
+void eval_sets_are_named(const Recipe& r, const Fail& fail) {
+  std::set<std::string> taken;
+  if (r.data.validation_fraction > 0) {
+    for (const BlendSet& s : r.data.blend) taken.insert(s.name);
+    if (r.data.blend.empty()) taken.insert(kValidationName);
+  }
+  check_names("eval.sets", r.eval.sets, taken, fail);
+  if (r.eval.every == 0 && !r.eval.sets.empty())
+    fail("eval.sets", "has no effect with eval.every = 0", "eval.every 100");
+}
+
+}  // namespace
+
+std::vector<Rule> data_rules() {
+  return {
+      {"a run reads data.path or data.blend", {"data.path", "data.blend"}, one_source},
+      {"data.blend has a path and a weight or a budget per set", {"data.blend"}, blend_is_complete},
+      {"data.blend has proportions that a run can reach", {"data.blend"}, blend_is_exact},
+      {"the budgets of data.blend cover the run",
+       {"data.blend", "batch.global", "batch.micro", "batch.ramp", "data.seq_len", "run.steps",
+        "parallel.dp_replicate", "parallel.dp_shard"},
+       budgets_cover_the_run},
+      {"data.packing keys match", {"data.pack", "data.packing", "data.long_documents"}, packing_keys_match},
+      {"data.balance has an effect",
+       {"data.balance", "data.pack", "run.noise_scale_every"},
+       balance_is_possible},
+      {"data.fim has an effect", {"data.fim.rate", "data.pack"}, fim_is_possible},
+      {"data.curriculum has an order",
+       {"data.curriculum.by", "data.curriculum.epochs"},
+       curriculum_has_an_order},
+      {"eval.every requires validation data",
+       {"eval.every", "data.validation_fraction", "eval.sets"},
+       eval_has_data},
+      {"eval.sets have a path and a name each",
+       {"eval.sets", "eval.every", "data.blend", "data.validation_fraction"},
+       eval_sets_are_named},
+  };
+}
+
+}  // namespace quintet::config

@@ -1,0 +1,43 @@
+// The order in which a blend takes its sets: a periodic pattern of turns, computed once from the weights. Over
+// the first n turns, a set of share w has had either floor(n w) or ceil(n w), so every prefix has the blend's
+// proportions to within one sample. Which set has a turn, and how many it had before, is a pure function of the
+// position: nothing depends on ranks, and a run continues anywhere.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace quintet::data {
+
+class Blend {
+ public:
+  // Whole numbers above 0 with a sum of at most config::kMaxBlendPeriod (config/blend_shares.h), of at most 255
+  // sets.
+  explicit Blend(std::vector<int64_t> shares);
+
+  struct Turn {
+    int64_t set = 0;    // which set has the turn
+    int64_t index = 0;  // how many turns it had before
+  };
+  Turn at(int64_t position) const;  // does not allocate
+  // Turns of a set among the first `positions`.
+  int64_t turns(int64_t set, int64_t positions) const;
+
+  int64_t sets() const { return static_cast<int64_t>(shares_.size()); }
+  int64_t period() const { return period_; }
+  double share(int64_t set) const;
+
+ private:
+  // Turns of all sets before each block of kBlock positions of the period, and the sets in turn.
+  static constexpr int64_t kBlock = 256;
+  struct Pattern {
+    std::vector<uint8_t> set;
+    std::vector<int32_t> before;
+  };
+  std::vector<int64_t> shares_;
+  int64_t period_;
+  std::shared_ptr<const Pattern> pattern_;
+};
+
+}  // namespace quintet::data

@@ -1,0 +1,73 @@
+// `quintet data ledger`: which samples shaped which step of a run. Nothing is recorded while it trains: the order of
+// samples is a pure function of the recipe and its seed, so it is computed again. The data must still have the
+// fingerprints that the run wrote down, and a step the number of labels that its metrics have.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "config/recipe.h"
+#include "data/dataset.h"
+#include "train/run_data.h"
+
+namespace quintet::tools {
+
+// A sequence of a step.
+struct LedgerRow {
+  int64_t step = 0;                   // 1-based
+  int64_t sequence = 0;               // of the step
+  int64_t position = 0;               // in the global order: sequences that the run had consumed before
+  int64_t rank = 0, micro_batch = 0;  // data rank, and its micro-batch
+  int64_t set = 0, sample = 0, epoch = 0;
+  int64_t labels = 0;
+  std::vector<data::SamplePart> parts;
+};
+
+struct StepLedger {
+  int64_t step = 0, labels = 0;
+  bool was_skipped = false;  // the step changed no weights
+  std::vector<LedgerRow> rows;
+};
+
+class DataLedger {
+ public:
+  // Loads the run's data. UserError when they are not those that the run was trained on.
+  explicit DataLedger(const base::Path& run_folder);
+
+  const config::Recipe& recipe() const { return recipe_; }
+  const data::Mixture& mixture() const { return data_.train.mixture(); }
+  int64_t steps() const { return static_cast<int64_t>(recorded_.size()); }  // that the run has done
+
+  // UserError unless the run has done the step and its metrics have as many labels.
+  StepLedger step(int64_t number) const;
+
+  struct Wanted {
+    std::string set;  // may be empty when there is only one
+    std::optional<int64_t> sample, document;
+  };
+  // "17", "code:17".
+  static Wanted parse_wanted(const std::string& text, bool is_document);
+  // All sequences of the run so far that hold the sample, or a part of the document.
+  std::vector<LedgerRow> find(const Wanted& wanted) const;
+
+ private:
+  struct Recorded {
+    int64_t tokens = 0;
+    bool skipped = false;
+  };
+  LedgerRow row(int64_t step, int64_t sequence) const;
+  config::Recipe recipe_;
+  base::Path folder_;
+  train::RunData data_;
+  std::vector<Recorded> recorded_;
+};
+
+std::string to_text(const DataLedger& ledger, const StepLedger& step);
+std::string to_text(const DataLedger& ledger, const std::vector<LedgerRow>& rows);
+std::string to_json(const DataLedger& ledger, const StepLedger& step);
+std::string to_json(const DataLedger& ledger, const std::vector<LedgerRow>& rows);
+
+}  // namespace quintet::tools

@@ -1,0 +1,126 @@
+// Folders and files that `datasets` and pyarrow wrote (tests/golden/make_datasets.py).
+#include "data/arrow_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "base/temp_folder.h"
+
+namespace quintet::data {
+namespace {
+
+using test::user_error;
+
+const base::Path kDatasets = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/datasets";
+const std::vector<std::string> kTexts = {"first document", "", "größer — 第三", std::string(300, 'a')};
+
+std::vector<std::vector<int32_t>> documents_of(const Corpus& corpus) {
+  std::vector<std::vector<int32_t>> documents;
+  for (size_t d = 0; d + 1 < corpus.offsets().size(); ++d) {
+    auto& ids = documents.emplace_back(corpus.offsets()[d + 1] - corpus.offsets()[d]);
+    corpus.read(static_cast<int64_t>(corpus.offsets()[d]), ids);
+  }
+  return documents;
+}
+
+// A tokenizer with as many ids as the golden token lists have.
+class WideBytes : public tokenizer::Tokenizer {
+ public:
+  std::string_view name() const override { return "wide"; }
+  int64_t vocab_size() const override { return 65536; }
+  void encode(std::string_view text, std::vector<int32_t>& ids, bool) const override {
+    for (const unsigned char c : text) ids.push_back(c);
+  }
+  std::string decode(std::span<const int32_t> ids, bool) const override {
+    return std::string(ids.begin(), ids.end());
+  }
+  std::string token(int32_t id) const override { return std::to_string(id); }
+  std::optional<int32_t> id(std::string_view) const override { return std::nullopt; }
+};
+
+std::vector<std::string> texts_in(const base::Path& file) {
+  std::vector<std::string> texts;
+  const base::MappedFile mapped(file);
+  read_arrow(mapped.bytes(), file.string(),
+             {.text = [&](std::string_view t) { texts.emplace_back(t); },
+              .tokens = [&](std::span<const int32_t>) { texts.emplace_back("tokens"); }});
+  return texts;
+}
+
+TEST(ArrowFile, ReadsTextFoldersOfDatasets) {
+  for (const char* name : {"text", "large_text"}) {
+    ASSERT_TRUE(is_datasets_folder(kDatasets / name));
+    const Opened opened = read_datasets_folder(kDatasets / name, WideBytes());
+    const auto documents = documents_of(opened.corpus);
+    ASSERT_EQ(documents.size(), 3U) << name;  // the empty one is skipped
+    EXPECT_EQ(std::string(documents[0].begin(), documents[0].end()), kTexts[0]);
+    EXPECT_EQ(std::string(documents[1].begin(), documents[1].end()), kTexts[2]);
+    EXPECT_EQ(std::string(documents[2].begin(), documents[2].end()), kTexts[3]);
+    EXPECT_CONTAINS(opened.reading, "4 rows in");
+  }
+}
+
+TEST(ArrowFile, ReadsTokenFoldersOfDatasets) {
+  std::vector<int32_t> counting(100);
+  std::iota(counting.begin(), counting.end(), 0);
+  for (const char* name : {"ids", "wide_ids", "small_ids"})
+    EXPECT_EQ(documents_of(read_datasets_folder(kDatasets / name, WideBytes()).corpus),
+              (std::vector<std::vector<int32_t>>{{1, 2, 3}, {65535}, counting}))
+        << name;
+}
+
+TEST(ArrowFile, SkipsColumnsOfEveryKind) {
+  for (const char* name : {"stream", "file", "dictionary"})
+    EXPECT_EQ(texts_in(kDatasets / "kinds" / (std::string(name) + ".arrow")), kTexts) << name;
+}
+
+TEST(ArrowFile, RefusesWhatItCannotRead) {
+  const auto refused = [](const char* name) {
+    return user_error([&] { texts_in(kDatasets / "kinds" / (std::string(name) + ".arrow")); });
+  };
+  EXPECT_CONTAINS(refused("compressed"), "is compressed");
+  EXPECT_CONTAINS(refused("null_rows"), "nulls");
+  EXPECT_CONTAINS(refused("no_column"), "has the columns words; expected \"input_ids\" or \"text\"");
+  EXPECT_CONTAINS(refused("wrong_type"), "column \"text\" must hold strings");
+  EXPECT_CONTAINS(refused("negative"), "has the id -1");
+}
+
+// Every truncation and every flipped byte is read or refused; nothing else happens.
+TEST(ArrowFile, DamageIsRefusedOrHarmless) {
+  for (const char* name : {"kinds/stream", "kinds/dictionary", "ids/data-00000-of-00001"}) {
+    const std::string good = base::read_file(kDatasets / (std::string(name) + ".arrow"));
+    int refused = 0;
+    const auto try_bytes = [&](const std::string& bytes) {
+      try {
+        read_arrow(std::as_bytes(std::span(bytes)), name,
+                   {[](std::string_view) {}, [](std::span<const int32_t>) {}});
+      } catch (const base::UserError&) {
+        ++refused;
+      }
+    };
+    for (size_t size = 0; size < good.size(); ++size) try_bytes(good.substr(0, size));
+    for (size_t at = 0; at < good.size(); ++at)
+      for (const char flip : {'\x01', '\x80', '\xff'}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ flip);
+        try_bytes(bad);
+      }
+    EXPECT_GT(refused, static_cast<int>(good.size()) / 2) << name;
+  }
+}
+
+TEST(ArrowFile, AFolderOfSplitsOrAMissingFileIsNamed) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "dataset_dict.json") << "{\"splits\": [\"train\"]}";
+  EXPECT_CONTAINS(user_error([&] { read_datasets_folder(folder.path(), WideBytes()); }), "train'");
+  std::ofstream(folder / "state.json") << "{\"_data_files\": [{\"filename\": \"gone.arrow\"}]}";
+  EXPECT_CONTAINS(user_error([&] { read_datasets_folder(folder.path(), WideBytes()); }), "gone.arrow");
+  std::ofstream(folder / "state.json") << "[]";
+  EXPECT_CONTAINS(user_error([&] { read_datasets_folder(folder.path(), WideBytes()); }), "_data_files");
+}
+
+}  // namespace
+}  // namespace quintet::data
