@@ -59,7 +59,8 @@ void blend_is_complete(const Recipe& r, const Fail& fail) {
 
 void blend_is_exact(const Recipe& r, const Fail& fail) {
   for (const BlendSet& s : r.data.blend)
-    if ((s.weight > 0) == (s.tokens > 0)) return;  // another rule's
+    if ((s.weight > 0) == (s.tokens > 0) || (s.tokens > 0) != (r.data.blend[0].tokens > 0))
+      return;  // another rule's
   if (r.data.blend.empty() || whole_shares(r.data.blend)) return;
   double total = 0;
   std::vector<std::string> rounded;

@@ -17,19 +17,15 @@ std::vector<int32_t> balanced_order(std::span<const int64_t> costs, int64_t micr
     return costs[static_cast<size_t>(a)] > costs[static_cast<size_t>(b)];
   });
   std::vector<int32_t> order(costs.size());
-  std::vector<int64_t> total(static_cast<size_t>(dp), 0), rows(static_cast<size_t>(dp));
-  for (int64_t first = 0; first < count; first += micro * dp) {
-    std::ranges::fill(rows, 0);
-    for (int64_t i = first; i < first + micro * dp; ++i) {
-      int64_t rank = -1;
-      for (int64_t r = 0; r < dp; ++r)
-        if (rows[static_cast<size_t>(r)] < micro &&
-            (rank < 0 || total[static_cast<size_t>(r)] < total[static_cast<size_t>(rank)]))
-          rank = r;
-      const int32_t sequence = by_cost[static_cast<size_t>(i)];
-      total[static_cast<size_t>(rank)] += costs[static_cast<size_t>(sequence)];
-      order[static_cast<size_t>(first + rank * micro + rows[static_cast<size_t>(rank)]++)] = sequence;
-    }
+  std::vector<int64_t> total(static_cast<size_t>(dp), 0), rows(static_cast<size_t>(dp), 0);
+  for (const int32_t sequence : by_cost) {
+    size_t rank = total.size();
+    for (size_t r = 0; r < total.size(); ++r)
+      if (rows[r] < count / dp && (rank == total.size() || total[r] < total[rank])) rank = r;
+    // A rank's sequences come in descending order of cost, so those of a micro-batch are alike on all ranks.
+    const int64_t micro_batch = rows[rank] / micro, row = rows[rank]++ % micro;
+    total[rank] += costs[static_cast<size_t>(sequence)];
+    order[static_cast<size_t>((micro_batch * dp + static_cast<int64_t>(rank)) * micro + row)] = sequence;
   }
   return order;
 }

@@ -1,5 +1,6 @@
 #include "data/best_fit.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -179,8 +180,11 @@ TEST(Balance, TheBusiestRankHasLittleMoreThanTheMean) {
     }
     return sum / 5;
   };
-  EXPECT_GT(worst_over_mean(false), 1.05);
-  EXPECT_LT(worst_over_mean(true), 1.01);
+  const double as_drawn = worst_over_mean(false), balanced = worst_over_mean(true);
+  RecordProperty("as_drawn", fmt::format("{:.4f}", as_drawn));
+  RecordProperty("balanced", fmt::format("{:.4f}", balanced));
+  EXPECT_GT(as_drawn, 1.2);
+  EXPECT_LT(balanced, 1.03);
 }
 
 // The batch stays the same set of sequences, and counts agree with what is filled.
@@ -274,7 +278,7 @@ TEST(FillInTheMiddle, RearrangesDocumentsAndKeepsTheirTokens) {
       EXPECT_EQ(dataset.valid_labels(i), valid);
     }
   }
-  EXPECT_GT(rearranged, parts / 3);
+  EXPECT_GT(rearranged, parts / 4);  // parts of fewer than six tokens stay as they are
   EXPECT_LT(rearranged, parts * 2 / 3);
   EXPECT_GT(suffix_first, rearranged / 8);
   EXPECT_LT(suffix_first, rearranged / 2);

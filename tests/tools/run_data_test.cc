@@ -120,6 +120,64 @@ TEST(RunData, CurriculumVisitsShortSequencesFirst) {
   }
 }
 
+// A number per document, as numpy.save writes it: little-endian doubles after a header of 118 + 10 bytes.
+void write_column(const base::Path& path, const std::vector<double>& numbers) {
+  std::string header =
+      "{'descr': '<f8', 'fortran_order': False, 'shape': (" + std::to_string(numbers.size()) + ",), }";
+  header.resize(117, ' ');
+  std::ofstream out(path, std::ios::binary);
+  out << std::string_view("\x93NUMPY\1\0\x76\0", 10) << header << '\n';
+  out.write(reinterpret_cast<const char*>(numbers.data()), static_cast<std::streamsize>(numbers.size() * 8));
+}
+
+TEST(RunData, CurriculumFollowsAColumn) {
+  const BlendRun run;
+  const Sets sets = {"data.path=\"" + (run / "x.jsonl").string() + "\"", "data.packing=\"best-fit\"",
+                     "data.curriculum.by=\"" + (run / "score.npy").string() + "\"",
+                     "data.validation_fraction=0"};
+  std::vector<double> scores(200);
+  for (size_t d = 0; d < scores.size(); ++d) scores[d] = static_cast<double>(base::philox(6, d)[0] % 1000);
+  write_column(run / "score.npy", scores);
+  const train::RunData data = train::load_data(run.recipe(sets));
+  const data::Mixture& mixture = data.train.mixture();
+  double last = -1;
+  for (int64_t p = 0; p < mixture.samples(); ++p) {
+    const double score =
+        scores[static_cast<size_t>(mixture.dataset(0).first_document(mixture.at(p)->sample))];
+    EXPECT_GE(score, last);
+    last = score;
+  }
+  // The second epoch is shuffled.
+  EXPECT_NE(mixture.at(mixture.samples())->sample, mixture.at(0)->sample);
+  scores.pop_back();
+  write_column(run / "score.npy", scores);
+  const std::string message = user_error([&] { train::load_data(run.recipe(sets)); });
+  EXPECT_CONTAINS(message, "199 numbers");
+  EXPECT_CONTAINS(message, "200 documents");
+}
+
+TEST(RunData, FillInTheMiddleNeedsTokensAndNoMask) {
+  const BlendRun run;
+  EXPECT_CONTAINS(user_error([&] { train::load_data(run.recipe({"data.fim.rate=0.5"})); }),
+                  "has no token \"<|fim_prefix|>\"");
+  const Sets bytes = {"data.fim.rate=0.5", "data.fim.prefix=P", "data.fim.middle=M", "data.fim.suffix=S"};
+  const train::RunData data = train::load_data(run.recipe(bytes));
+  std::vector<int32_t> ids(static_cast<size_t>(data.train.micro_tokens()));
+  int found = 0;
+  for (int64_t step = 0; step < 6; ++step) {
+    data.train.fill(step, 0, 0, {.ids = ids});
+    found += static_cast<int>(std::ranges::count(ids, int32_t{77}));
+  }
+  EXPECT_GT(found, 0);
+  data::MegatronWriter writer(run / "p", 256);
+  writer.add_document(std::vector<int32_t>(500, 7), std::vector<uint8_t>(500, 1));
+  writer.finish();
+  EXPECT_CONTAINS(user_error([&] {
+                    train::load_data(run.recipe(bytes + Sets{"data.path=\"" + (run / "p").string() + "\""}));
+                  }),
+                  "has a .mask");
+}
+
 TEST(RunData, BlendsResumeExactlyInAnyLayout) {
   for (const Sets& more : std::vector<Sets>{{"data.packing=\"best-fit\"", "data.balance=true"},
                                             {"data.curriculum.by=\"length\""}}) {
