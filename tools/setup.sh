@@ -11,6 +11,7 @@
 #   tools/setup.sh --coverage also gcovr (make coverage)
 #   tools/setup.sh --docs     also Sphinx, its Markdown parser and a theme (make docs)
 #   tools/setup.sh --hf       also tokenizers, tiktoken and sentencepiece in build/hf-venv (make test-hf)
+#   tools/setup.sh --parquet  also Arrow C++ from PyPI's pyarrow in build/arrow, which reads Parquet files
 #   tools/setup.sh --check    only report what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +20,7 @@ packages=(
   g++ cmake ninja-build ccache git                # build
   libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
   libutf8proc-dev libpcre2-dev libsentencepiece-dev  # tokenizer
+  zlib1g-dev libzstd-dev                          # text
   libopenmpi-dev openmpi-bin                      # comm/mpi
   libgtest-dev clang-format python3               # test and lint
 )
@@ -27,25 +29,32 @@ venv=build/peer-venv
 hf_venv=build/hf-venv
 frontend_version=1.32.0
 frontend=build/cudnn-frontend
+arrow_version=26.0.1
+arrow=build/arrow
 
-bench=no cuda=no hf=no check=no
+bench=no cuda=no hf=no parquet=no check=no
 for argument in "$@"; do
   case $argument in
     --bench) bench=yes ;;
     --cuda) cuda=yes ;;
     --hf) hf=yes packages+=(python3-venv) ;;
+    --parquet) parquet=yes ;;
     --tidy) packages+=(clang-tidy-19) ;;
     --fuzz) packages+=(clang-19 libclang-rt-19-dev llvm-19) ;;
     --coverage) packages+=(gcovr) ;;
     --pages) packages+=(chromium fonts-dejavu-core) ;;
     --docs) packages+=(python3-sphinx python3-myst-parser python3-sphinx-copybutton furo) ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --pages, --coverage, --docs, --hf or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --pages, --coverage, --docs, --hf, --parquet or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv fio); fi
 if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] && ! python3 -m pip --version >/dev/null 2>&1; then
   packages+=(python3-pip)  # downloads the front end
+fi
+
+if [ $parquet = yes ] && [ ! -f "$arrow/include/parquet/arrow/reader.h" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+  packages+=(python3-pip)
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -118,4 +127,19 @@ if [ $hf = yes ] && ! "$hf_venv/bin/python" -c 'import tokenizers, tiktoken, sen
     echo "setup: could not install them; make test-hf needs PyPI once" >&2
     exit 1
   fi
+fi
+
+if [ $parquet = yes ] && [ ! -f "$arrow/include/parquet/arrow/reader.h" ]; then
+  echo "setup: downloading Arrow C++ $arrow_version into $arrow"
+  wheel=$(mktemp -d)
+  if ! { python3 -m pip download -q --no-deps --only-binary :all: -d "$wheel" "pyarrow==$arrow_version" &&
+    python3 -m zipfile -e "$wheel"/*.whl "$wheel/x" && rm -rf "$arrow" && mkdir -p "$arrow/lib" &&
+    cp "$wheel"/x/pyarrow/libarrow.so.* "$wheel"/x/pyarrow/libparquet.so.* "$arrow/lib/" &&
+    cp -r "$wheel/x/pyarrow/include" "$arrow/include"; }; then
+    rm -rf "$wheel"
+    echo "setup: could not download pyarrow from PyPI; alternatively, set QUINTET_ARROW to a folder with Arrow's include/ and lib/" >&2
+    exit 1
+  fi
+  rm -rf "$wheel"
+  [ ! -f build/CMakeCache.txt ] || cmake build >/dev/null  # finds it
 fi

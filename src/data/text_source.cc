@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
@@ -26,27 +25,28 @@ bool is_left_out(const base::Path& folder) {
   return name.starts_with("build") || name == "runs";
 }
 
-bool is_binary(std::string_view contents) { return contents.find('\0') != std::string_view::npos; }
-
 void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
-              CorpusBuilder& corpus, Reading& reading) {
-  const std::string contents = base::read_file(file);
-  if (is_binary(contents)) {
-    if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
-    ++reading.binary;
-    return;
-  }
-  ++(contents.empty() ? reading.empty : reading.files);
+              const text::DocumentFormat& format, CorpusBuilder& corpus, Reading& reading) {
+  text::RecordReader reader({file}, format.columns());
   std::vector<int32_t> ids;
-  const auto add = [&](std::string_view text) {
+  bool any = false;
+  for (text::Record record; reader.next(record);) {
+    const text::FileKind kind = record.kind;
+    const int64_t number = record.number;
+    const text::Document document = text::document_of(std::move(record), format);
+    if (document.outcome == text::Outcome::Binary) {
+      if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
+      ++reading.binary;
+      return;
+    }
+    if (document.outcome == text::Outcome::Damaged)
+      throw base::UserError(text::damage_text(file, number, document.text));
+    any = any || kind != text::FileKind::Text || !document.text.empty();
     ids.clear();
-    tokenizer.encode(text, ids);
+    tokenizer.encode(document.text, ids);
     corpus.add_document(ids);
-  };
-  if (file.extension() == ".jsonl")
-    for (const std::string& text : parse_jsonl(contents, file.string())) add(text);
-  else
-    add(contents);
+  }
+  ++(any ? reading.files : reading.empty);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   if (!base::directory_exists(path))
     config::fail_coded(
         config::kDataExists,
-        "no data at '{}': expected a text file, a .jsonl file, a folder of them, or a token file pair",
+        "no data at '{}': expected a text, .jsonl or .parquet file, a folder of them, or a token file pair",
         path.string());
   Reading ignored;
   Reading& r = reading != nullptr ? *reading : ignored;
@@ -97,24 +97,8 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   return files;
 }
 
-std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view name) {
-  std::vector<std::string> documents;
-  for (int64_t number = 1; !contents.empty(); ++number) {
-    const size_t end = std::min(contents.find('\n'), contents.size());
-    const std::string_view line = contents.substr(0, end);
-    contents.remove_prefix(std::min(end + 1, contents.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded()) base::fail_user("{}:{}: not valid JSON", name, number);
-    const auto text = json.is_object() ? json.find("text") : json.end();
-    if (text == json.end() || !text->is_string())
-      base::fail_user("{}:{}: expected an object with a string in \"text\"", name, number);
-    documents.push_back(text->get<std::string>());
-  }
-  return documents;
-}
-
-Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer, Reading* reading) {
+Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer, Reading* reading,
+                 const text::DocumentFormat& format) {
   std::vector<std::string> names;
   for (const base::Path& path : paths) names.push_back(path.string());
   CorpusBuilder corpus(fmt::format("{}", fmt::join(names, ", ")), tokenizer.vocab_size());
@@ -126,7 +110,7 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
       if (!seen.insert(std::filesystem::weakly_canonical(file).string()).second)
         ++mine.repeated;
       else
-        add_file(file, named, tokenizer, corpus, mine);
+        add_file(file, named, tokenizer, format, corpus, mine);
     }
   }
   if (corpus.tokens() == 0)

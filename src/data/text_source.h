@@ -1,5 +1,6 @@
-// Text files as documents. A text file is one document; each line of a .jsonl file is one (its "text" key). A
-// folder stands for all text files below it, sorted by path, so the order is the same on every machine.
+// Text files as documents. A text file is one document, so is each record of a .jsonl or .parquet file
+// (text/record_reader.h), whose text is its "text" unless a format says otherwise. A folder stands for all such
+// files below it, sorted by path, so the order is the same on every machine. A damaged record is a UserError.
 //
 // Skipped below a folder: names starting with a dot, folders named build* or runs, links, binary files (those
 // with a NUL byte), token file pairs, empty files, and files that were read already. A file or folder given
@@ -13,6 +14,7 @@
 
 #include "base/file.h"
 #include "data/corpus.h"
+#include "text/document.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
@@ -30,13 +32,9 @@ struct Reading {
 // The files that `path` denotes, in order.
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr);
 
-// The documents of a .jsonl text. `name` appears in messages. Blank lines are skipped; a line that is not an
-// object with a string "text" is a UserError with its line number.
-std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view name);
-
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
 Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer,
-                 Reading* reading = nullptr);
+                 Reading* reading = nullptr, const text::DocumentFormat& format = {});
 
 // Loads data.path: a token file pair if it is one, text otherwise. A token file must fit the tokenizer's
 // vocabulary.

@@ -8,6 +8,7 @@
 #include "base/parallel_for.h"
 #include "base/printable.h"
 #include "data/text_source.h"
+#include "text/document.h"
 #include "tokenizer/expressions.h"
 #include "tokenizer/train.h"
 
@@ -27,12 +28,18 @@ std::vector<base::Path> files_of(std::span<const std::string> paths) {
   return files;
 }
 
-// The documents of a file; none for a binary one.
-std::vector<std::string> documents_of(const base::Path& file) {
-  std::string contents = base::read_file(file);
-  if (contents.find('\0') != std::string::npos) return {};
-  if (file.extension() == ".jsonl") return data::parse_jsonl(contents, file.string());
-  return {std::move(contents)};
+// Calls use(text) for every document of a file; never for a binary one.
+template <class Use>
+void for_each_document(const base::Path& file, Use use) {
+  const text::DocumentFormat format;
+  text::RecordReader reader({file}, format.columns());
+  for (text::Record record; reader.next(record);) {
+    const int64_t number = record.number;
+    const text::Document document = text::document_of(std::move(record), format);
+    if (document.outcome == text::Outcome::Damaged)
+      throw base::UserError(text::damage_text(file, number, document.text));
+    if (document.outcome == text::Outcome::Document) use(document.text);
+  }
 }
 
 }  // namespace
@@ -58,7 +65,7 @@ TrainedTokenizer train_tokenizer(const TrainTokenizerOptions& options) {
   std::vector<tokenizer::WordCounts> counts(shares, tokenizer::WordCounts(*pattern));
   base::parallel_for(options.threads, shares, [&](size_t share) {
     for (size_t i = share; i < files.size(); i += shares)
-      for (const std::string& document : documents_of(files[i])) counts[share].add(document);
+      for_each_document(files[i], [&](const std::string& document) { counts[share].add(document); });
   });
   for (size_t i = 1; i < shares; ++i) counts[0].add(counts[i]);
   if (counts[0].bytes() == 0) base::fail_user("there is no text to train on in {} files", files.size());
@@ -75,14 +82,14 @@ TokenCount count_tokens(const tokenizer::Tokenizer& tokenizer, std::span<const s
   std::vector<TokenCount> counts(files.size());
   base::parallel_for(threads, files.size(), [&](size_t i) {
     std::vector<int32_t> ids;
-    for (const std::string& document : documents_of(files[i])) {
+    for_each_document(files[i], [&](const std::string& document) {
       ids.clear();
       tokenizer.encode(document, ids);
       counts[i].files = 1;
       ++counts[i].documents;
       counts[i].bytes += static_cast<int64_t>(document.size());
       counts[i].tokens += static_cast<int64_t>(ids.size());
-    }
+    });
   });
   TokenCount sum;
   for (const TokenCount& count : counts) {

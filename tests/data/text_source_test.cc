@@ -97,13 +97,15 @@ TEST_F(TextSource, SaysWhatWasReadAndSkipped) {
 }
 
 TEST_F(TextSource, JsonlFaultsNameTheLine) {
-  EXPECT_EQ(parse_jsonl("{\"text\":\"a\"}", "x"), std::vector<std::string>{"a"});
-  EXPECT_EQ(parse_jsonl("{\"text\":\"\\u00e9\\n\"}\n", "x"), std::vector<std::string>{"\xC3\xA9\n"});
-  EXPECT_CONTAINS(user_error([] { parse_jsonl("{\"text\":\"a\"}\n\n{\"text\"\n", "x.jsonl"); }),
-                  "x.jsonl:3: ");
-  for (const char* line : {"{\"txt\":\"a\"}", "{\"text\": 3}", "[1]", "3"})
-    EXPECT_CONTAINS(user_error([&] { parse_jsonl(line, "x"); }),
-                    "x:1: expected an object with a string in \"text\"");
+  put("x.jsonl", "{\"text\":\"a\"}\n\n{\"text\"\n");
+  EXPECT_CONTAINS(user_error([&] { load("x.jsonl"); }), "x.jsonl:3: not valid JSON");
+  for (const auto& [line, why] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"txt\":\"a\"}", "no field \"text\"; the fields are: txt"},
+           {"{\"text\": 3}", "the field \"text\" is number, not a string"},
+           {"[1]", "not a JSON object"}}) {
+    put("y.jsonl", line);
+    EXPECT_CONTAINS(user_error([&] { load("y.jsonl"); }), "y.jsonl:1: " + why);
+  }
 }
 
 TEST_F(TextSource, TokenFilesAreFoundByAnyName) {

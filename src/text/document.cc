@@ -1,0 +1,94 @@
+#include "text/document.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace quintet::text {
+namespace {
+
+template <class T>
+bool holds(const T& a, std::string_view op, const T& b) {
+  if (op == "=") return a == b;
+  if (op == "!=") return a != b;
+  if (op == "<") return a < b;
+  if (op == "<=") return a <= b;
+  if (op == ">") return a > b;
+  return a >= b;
+}
+
+}  // namespace
+
+Condition::Condition(std::string_view spelled) {
+  const size_t at = spelled.find_first_of("=!<>");
+  const auto fail = [&] {
+    base::fail_user(
+        "'{}' is not a condition; expected FIELD OP VALUE with one of = != < <= > >=, such as "
+        "\"lang=en\" or \"score>=0.5\"",
+        base::printable(spelled));
+  };
+  if (at == std::string_view::npos || at == 0) fail();
+  const bool two = spelled[at] != '=' && spelled.substr(at + 1).starts_with('=');
+  if (spelled[at] == '!' && !two) fail();
+  const auto trimmed = [](std::string_view s) {
+    const size_t begin = s.find_first_not_of(' ');
+    return begin == std::string_view::npos ? std::string_view()
+                                           : s.substr(begin, s.find_last_not_of(' ') + 1 - begin);
+  };
+  field_ = trimmed(spelled.substr(0, at));
+  op_ = spelled.substr(at, two ? 2 : 1);
+  word_ = trimmed(spelled.substr(at + op_.size()));
+  if (field_.empty() || word_.empty()) fail();
+  const auto [end, error] = std::from_chars(word_.data(), word_.data() + word_.size(), number_);
+  is_number_ = error == std::errc() && end == word_.data() + word_.size();
+}
+
+bool Condition::matches(const nlohmann::json& object) const {
+  const auto* value = value_at(object, field_);
+  if (value == nullptr) return false;
+  if (is_number_ && value->is_number()) return holds(value->get<double>(), op_, number_);
+  if (value->is_string()) return holds(value->get_ref<const std::string&>(), op_, word_);
+  if (value->is_boolean()) return holds<std::string>(value->get<bool>() ? "true" : "false", op_, word_);
+  return false;
+}
+
+std::vector<std::string> DocumentFormat::columns() const {
+  std::vector<std::string> names = text.fields();
+  for (const Condition& condition : where) names.push_back(condition.field());
+  // {a.b} may be the column "a.b" or a field of the column "a".
+  for (size_t i = 0, n = names.size(); i < n; ++i)
+    for (size_t dot = names[i].find('.'); dot != std::string::npos; dot = names[i].find('.', dot + 1))
+      names.push_back(names[i].substr(0, dot));
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+Document document_of(Record&& record, const DocumentFormat& format) {
+  if (!record.damage.empty()) return {Outcome::Damaged, std::move(record.damage)};
+  if (record.kind == FileKind::Text) {
+    if (record.bytes.find('\0') != std::string::npos) return {Outcome::Binary, {}};
+    return {Outcome::Document, std::move(record.bytes)};
+  }
+  const auto json = nlohmann::json::parse(record.bytes, nullptr, false);
+  if (json.is_discarded()) return {Outcome::Damaged, "not valid JSON"};
+  Document out;
+  if (!std::ranges::all_of(format.where, [&](const Condition& c) { return c.matches(json); })) {
+    out.outcome = Outcome::Filtered;
+  } else if (!format.text.render(json, out.text)) {
+    out.outcome = Outcome::Damaged;
+  }
+  return out;
+}
+
+std::string damage_text(const base::Path& file, int64_t number, std::string_view reason) {
+  // A file that breaks off names itself and the reason.
+  return reason.find(file.string()) != std::string_view::npos
+             ? std::string(reason)
+             : fmt::format("{}:{}: {}", file.string(), number, reason);
+}
+
+}  // namespace quintet::text

@@ -1,0 +1,257 @@
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <fstream>
+#include <random>
+
+#include "base/checksum.h"
+#include "base/temp_folder.h"
+#include "text/byte_stream.h"
+#include "text/document.h"
+
+namespace quintet::text {
+namespace {
+
+using test::TempFolder;
+using test::user_error;
+
+void put(const base::Path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+std::string gzipped(std::string_view text) {
+  z_stream z = {};
+  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&z, text.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(out.size() - z.avail_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string zstd(std::string_view text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+// Text that does not compress to nothing, longer than the buffers.
+std::string long_text() {
+  std::mt19937 random(1);
+  std::string text;
+  while (text.size() < 3'000'000) text += std::to_string(random()) + (random() % 8 == 0 ? "\n" : " ");
+  return text;
+}
+
+std::string read_all(const base::Path& path, size_t piece, std::optional<uint64_t>* sum = nullptr) {
+  auto stream = open_bytes(path);
+  std::string out, buffer(piece, '\0');
+  while (const size_t n = stream->read(buffer)) out.append(buffer, 0, n);
+  if (sum != nullptr) *sum = stream->checksum();
+  EXPECT_EQ(stream->consumed(), base::size_of_file(path));
+  return out;
+}
+
+TEST(ByteStream, EveryCompressionGivesTheContents) {
+  const TempFolder folder;
+  const std::string text = long_text();
+  put(folder / "a.txt", text);
+  put(folder / "a.gz", gzipped(text));
+  put(folder / "two.gz", gzipped(text.substr(0, 70'000)) + gzipped(text.substr(70'000)));
+  put(folder / "a.zst", zstd(text));
+  put(folder / "two.zst", zstd(text.substr(0, 70'000)) + zstd(text.substr(70'000)));
+  for (const char* name : {"a.txt", "a.gz", "two.gz", "a.zst", "two.zst"})
+    for (const size_t piece : {7777ul, size_t{1} << 20, size_t{1} << 23}) {
+      std::optional<uint64_t> sum;
+      EXPECT_TRUE(read_all(folder / name, piece, &sum) == text) << name;
+      const std::string raw = base::read_file(folder / name);
+      EXPECT_EQ(sum, base::checksum_of(std::as_bytes(std::span(raw)))) << name;
+      auto stream = open_bytes(folder / name);
+      stream->skip(1'234'567);
+      std::string rest(text.size(), '\0');
+      rest.resize(stream->read(rest));
+      EXPECT_TRUE(rest == text.substr(1'234'567)) << name;
+    }
+}
+
+TEST(ByteStream, DamageIsReportedAndNeverSilent) {
+  const TempFolder folder;
+  const std::string text = long_text();
+  for (const bool gz : {true, false}) {
+    const std::string whole = gz ? gzipped(text) : zstd(text), name = gz ? "a.gz" : "a.zst";
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{9}, whole.size() / 2, whole.size() - 1}) {
+      put(folder / name, whole.substr(0, size));
+      EXPECT_CONTAINS(user_error([&] { read_all(folder / name, 4096); }), size < 9 ? name : "truncated")
+          << size;
+    }
+    std::string flipped = whole;
+    flipped[0] ^= 1;
+    put(folder / name, flipped);
+    EXPECT_CONTAINS(user_error([&] { read_all(folder / name, 4096); }),
+                    gz ? "not valid gzip" : "not valid zstd");
+  }
+}
+
+std::vector<Record> records(RecordReader& reader) {
+  std::vector<Record> out;
+  for (Record record; reader.next(record);) out.push_back(record);
+  return out;
+}
+
+TEST(RecordReader, ContinuesAtEveryPosition) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += (i % 7 == 3 ? "  \n" : "") + fmt::format("{{\"text\": \"line {}\"}}\n", i);
+  put(folder / "a.jsonl", lines + "{\"text\": \"no line break\"}");
+  put(folder / "b.txt", "whole\nfile");
+  put(folder / "c.jsonl.gz", gzipped(lines));
+  put(folder / "d.jsonl.zst", zstd(lines));
+  put(folder / "e.txt.gz", gzipped("compressed text"));
+  put(folder / "f.txt", "");
+  const std::vector<base::Path> files = base::list_files(folder.path());
+  RecordReader reader(files, {});
+  std::vector<Record> all;
+  std::vector<Position> before;
+  for (Record record;;) {
+    before.push_back(reader.position());
+    if (!reader.next(record)) break;
+    all.push_back(record);
+  }
+  ASSERT_EQ(all.size(), 41u + 1 + 40 + 40 + 1 + 1);
+  EXPECT_EQ(all[3].number, 5) << "blank lines count";
+  EXPECT_EQ(all[41].bytes, "whole\nfile");
+  EXPECT_EQ(all[122].bytes, "compressed text");
+  for (const FinishedFile& file : reader.take_finished()) {
+    const std::string raw = base::read_file(files[static_cast<size_t>(file.file)]);
+    EXPECT_EQ(file.checksum, base::checksum_of(std::as_bytes(std::span(raw))));
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    RecordReader again(files, {}, before[i]);
+    const auto rest = records(again);
+    ASSERT_EQ(rest.size(), all.size() - i);
+    for (size_t k = 0; k < rest.size(); ++k) {
+      EXPECT_EQ(rest[k].bytes, all[i + k].bytes);
+      EXPECT_EQ(rest[k].number, all[i + k].number);
+      EXPECT_EQ(rest[k].file, all[i + k].file);
+    }
+  }
+}
+
+TEST(RecordReader, ATruncatedFileIsOneDamagedRecordAndTheNextFileFollows) {
+  const TempFolder folder;
+  std::string lines;
+  std::mt19937 random(2);
+  for (int i = 0; i < 100'000; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", random());
+  const std::string whole = gzipped(lines);
+  put(folder / "a.jsonl.gz", whole.substr(0, whole.size() / 2));
+  put(folder / "b.txt", "good");
+  RecordReader reader({folder / "a.jsonl.gz", folder / "b.txt"}, {});
+  const auto all = records(reader);
+  ASSERT_GT(all.size(), 1000u);
+  EXPECT_EQ(all.back().bytes, "good");
+  const Record& damaged = all[all.size() - 2];
+  EXPECT_CONTAINS(damaged.damage, "a.jsonl.gz' is truncated");
+  EXPECT_EQ(document_of(Record(damaged), {}).outcome, Outcome::Damaged);
+}
+
+std::string render(std::string_view spelled, const std::string& line, Outcome expected = Outcome::Document) {
+  DocumentFormat format;
+  format.text = Template(spelled);
+  const Document document = document_of({.kind = FileKind::Lines, .bytes = line}, format);
+  EXPECT_EQ(document.outcome, expected);
+  return document.text;
+}
+
+TEST(Template, PutsFieldsIntoText) {
+  EXPECT_EQ(render("{title}\\n{body}", R"({"title": "T", "body": "B\u00e9"})"), "T\nB\xC3\xA9");
+  EXPECT_EQ(render("{{{a}}}\\t\\\\ {a}", R"({"a": "x"})"), "{x}\t\\ x");
+  EXPECT_EQ(render("{meta.id} {a.b}", R"({"meta": {"id": 7}, "a.b": true})"), "7 true");
+  EXPECT_EQ(render("a \xC3\xA9 {x}", R"({"x": ""})"), "a \xC3\xA9 ");
+  EXPECT_EQ(render("{x}", R"({"y": 1, "z": 2})", Outcome::Damaged), "no field \"x\"; the fields are: y, z");
+  EXPECT_EQ(render("{x}", R"({"x": [1]})", Outcome::Damaged), "the field \"x\" is array, not a string");
+  EXPECT_EQ(render("{x}", R"([])", Outcome::Damaged), "not a JSON object");
+  EXPECT_EQ(render("{x}", R"({"x)", Outcome::Damaged), "not valid JSON");
+}
+
+TEST(Template, FaultsShowThePlace) {
+  for (const auto& [spelled, what] :
+       std::vector<std::pair<std::string, std::string>>{{"{title", "character 1: '{' has no '}'"},
+                                                        {"a}", "character 2: '}' has no '{'"},
+                                                        {"{}", "character 1: there is no name"},
+                                                        {"{a{b}}", "character 1: '{' has no '}'"},
+                                                        {"{a}\\q", "character 4: only \\n"},
+                                                        {"plain", "names no field"},
+                                                        {"", "names no field"}})
+    EXPECT_CONTAINS(user_error([&] { Template t(spelled); }), what);
+}
+
+TEST(Condition, ComparesNumbersAndStrings) {
+  const auto kept = [](std::string_view where, const std::string& line) {
+    DocumentFormat format;
+    format.where.emplace_back(where);
+    return document_of({.kind = FileKind::Lines, .bytes = line}, format).outcome == Outcome::Document;
+  };
+  const std::string line = R"({"text": "t", "lang": "en", "score": 0.5, "meta": {"ok": true}})";
+  for (const char* yes : {"lang=en", "lang != de", "score>=0.5", "score<=0.5", "score<0.6", "score>0.1",
+                          "meta.ok=true", "lang>=a"})
+    EXPECT_TRUE(kept(yes, line)) << yes;
+  for (const char* no : {"lang=de", "score>0.5", "score!=0.5", "none=1", "meta.ok=false", "lang=1", "meta=1"})
+    EXPECT_FALSE(kept(no, line)) << no;
+  for (const char* bad : {"lang", "=en", "lang=", "!x", "", "a ! b"})
+    EXPECT_CONTAINS(user_error([&] { Condition c(bad); }), "is not a condition");
+}
+
+TEST(Parquet, IsAskedForByNameWhenMissing) {
+  const TempFolder folder;
+  put(folder / "a.parquet", "PAR1");
+  RecordReader reader({folder / "a.parquet"}, {});
+  Record record;
+  if (!reads_parquet()) {
+    EXPECT_CONTAINS(user_error([&] { reader.next(record); }), "tools/setup.sh --parquet");
+  } else {
+    ASSERT_TRUE(reader.next(record));
+    EXPECT_CONTAINS(record.damage, "cannot be read as Parquet");
+  }
+}
+
+// tests/golden/make_parquet.py writes the file.
+TEST(Parquet, RowsAreObjectsOfTheirColumns) {
+  if (!reads_parquet()) GTEST_SKIP() << "this build has no Arrow; `tools/setup.sh --parquet` installs it";
+  const base::Path file = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/rows.parquet";
+  DocumentFormat format;
+  format.text = Template("{title}|{body}|{year}|{score}|{meta.id}");
+  format.where.emplace_back("year>=2001");
+  RecordReader reader({file}, format.columns());
+  std::vector<Position> before;
+  std::vector<Record> all;
+  for (Record record;;) {
+    before.push_back(reader.position());
+    if (!reader.next(record)) break;
+    all.push_back(record);
+  }
+  ASSERT_EQ(all.size(), 700u);
+  EXPECT_EQ(document_of(Record(all[0]), format).outcome, Outcome::Filtered);
+  EXPECT_EQ(document_of(Record(all[699]), format).text, "the field \"body\" is null, not a string");
+  EXPECT_EQ(document_of(Record(all[698]), format).text, "title 3|body \xC3\xA9 698|2698|87.25|698");
+  EXPECT_EQ(all[698].number, 699);
+  RecordReader whole({file}, {});
+  EXPECT_CONTAINS(records(whole)[5].bytes, R"("meta":{"id":5,"tags":["t5","x"]})");
+  for (const size_t i : {1u, 299u, 300u, 301u, 555u, 600u, 699u, 700u}) {
+    RecordReader again({file}, format.columns(), before[i]);
+    const auto rest = records(again);
+    ASSERT_EQ(rest.size(), 700 - i);
+    if (!rest.empty()) {
+      EXPECT_EQ(rest[0].bytes, all[i].bytes);
+    }
+  }
+  RecordReader none({file}, {"txt"});
+  Record record;
+  EXPECT_CONTAINS(user_error([&] { none.next(record); }), "columns are: title, body, score, year, meta");
+}
+
+}  // namespace
+}  // namespace quintet::text
