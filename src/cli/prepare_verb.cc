@@ -1,34 +1,64 @@
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/verbs.h"
 #include "observe/console.h"
-#include "tools/prepare.h"
+#include "prepare/length_counts.h"
+#include "prepare/prepare.h"
 #include "train/loop.h"
 
 namespace quintet::cli {
 namespace {
 
-int prepare_action(tools::PrepareOptions options) {
-  options.threads = train::kernel_threads({}, 1);
+// "reading [########------------] 40 %, 1.2 GiB of 3.0 GiB, 45 MB/s, 41 s left"
+std::string bar_of(std::string_view stage, int64_t done, int64_t total, int64_t first, double seconds) {
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  const auto full = static_cast<size_t>(share * 20);
+  std::string line = fmt::format("{} [{}{}] {:.0f} %", stage, std::string(full, '#'),
+                                 std::string(20 - std::min<size_t>(20, full), '-'), 100 * share);
+  const double rate = static_cast<double>(done - first) / std::max(seconds, 1e-3);
+  if (stage == "reading" && rate > 0)
+    line += fmt::format(", {} of {}, {:.0f} MB/s, {:.0f} s left", base::human_bytes(done),
+                        base::human_bytes(total), rate / 1e6, static_cast<double>(total - done) / rate);
+  return line;
+}
+
+int prepare_action(prepare::Options options) {
+  if (options.threads == 0) options.threads = train::kernel_threads({}, 1);
   observe::Console& console = observe::Console::standard_error();
-  options.progress = [&](int64_t done, int64_t total) {
-    console.set_live(fmt::format("{} of {} bytes read", base::thousands(done), base::thousands(total)));
+  const int64_t begin = base::now_ns();
+  std::optional<int64_t> first;  // bytes that an earlier run had read
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+    if (!first) first = done;
+    console.set_live(bar_of(stage, done, total, *first, base::seconds_since(begin)));
   };
-  const auto prepared = tools::prepare(options);
+  const prepare::Prepared prepared = prepare::prepare(options);
   console.clear_live();
-  for (const std::string& line : prepared.first_damage) console.print_line("damaged: " + line);
-  const auto at = [&](double share) {
-    return prepared.lengths[static_cast<size_t>(share * static_cast<double>(prepared.lengths.size() - 1))];
+  const nlohmann::ordered_json& m = prepared.manifest;
+  const auto number = [](const nlohmann::ordered_json& from, const char* key) {
+    return base::thousands(from.at(key).get<int64_t>());
   };
-  print(fmt::format("read     {} files, {} bytes; {} empty documents, {} damaged lines\n", prepared.files,
-                    base::thousands(prepared.bytes), prepared.empty, prepared.damaged));
-  print(fmt::format("wrote    {}.bin, .idx, .json: {} tokens in {} documents, {:.2f} bytes per token\n",
-                    options.out, base::thousands(prepared.tokens), base::thousands(prepared.documents),
-                    static_cast<double>(prepared.bytes) / static_cast<double>(prepared.tokens)));
-  print(fmt::format("lengths  median {}, 90 % up to {}, 99 % up to {}, longest {} tokens\n",
-                    base::thousands(at(0.5)), base::thousands(at(0.9)), base::thousands(at(0.99)),
-                    base::thousands(at(1))));
+  for (const auto& line : m.at("damage")) console.print_line("damaged: " + line.get<std::string>());
+  if (prepared.was_complete)
+    print(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
+  if (prepared.shards_reused > 0)
+    print(fmt::format("continued: {} of {} shards were finished already\n", prepared.shards_reused,
+                      prepared.shards));
+  std::string dropped;
+  for (const auto& [key, count] : m.at("dropped").items())
+    if (count.get<int64_t>() > 0) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      dropped += fmt::format("{}{} {}", dropped.empty() ? "; dropped " : ", ",
+                             base::thousands(count.get<int64_t>()), name);
+    }
+  print(fmt::format("read     {} files, {} records{}\n", m.at("sources").size(), number(m, "records"),
+                    dropped));
+  print(fmt::format("wrote    {}: {} tokens in {} documents, {:.2f} bytes per token\n", options.out.string(),
+                    number(m, "tokens"), number(m, "documents"),
+                    m.at("text_bytes").get<double>() / m.at("tokens").get<double>()));
+  print(prepare::lengths_text(m.at("lengths")));
   return kExitGood;
 }
 
@@ -36,28 +66,71 @@ int prepare_action(tools::PrepareOptions options) {
 
 Verb add_prepare(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("prepare", "tokenise text once, into a file that runs map into memory");
-  auto o = std::make_shared<tools::PrepareOptions>();
-  command->add_option("INPUT", o->inputs, "text files, .jsonl files, folders of them")->required();
+      app.add_subcommand("prepare", "tokenise text once, into a folder that runs map into memory");
+  auto o = std::make_shared<prepare::Options>();
+  command
+      ->add_option("INPUT", o->inputs,
+                   "text, .jsonl and .parquet files (text and .jsonl also .gz, .zst), folders of them")
+      ->required();
   command
       ->add_option("--tokenizer", o->tokenizer,
                    "tokenizer.json, SentencePiece model, tiktoken file, a folder with one, or \"bytes\"")
       ->type_name("T")
       ->required();
-  command->add_option("--out", o->out, "prefix of the files to write: PREFIX.bin, PREFIX.idx, PREFIX.json")
-      ->type_name("PREFIX")
+  auto out = std::make_shared<std::string>();
+  command
+      ->add_option("--out", *out,
+                   "folder to write; the same command continues there after it was interrupted")
+      ->type_name("DIR")
       ->required();
-  command->add_option("--field", o->field, "field of JSON lines that holds the text")
-      ->type_name("NAME")
-      ->capture_default_str();
+  auto* field =
+      command->add_option("--field", o->field, "field of JSON lines and column of Parquet that has the text")
+          ->type_name("NAME")
+          ->capture_default_str();
+  command
+      ->add_option("--template", o->text_template, "text from several fields, such as \"{title}\\n{body}\"")
+      ->type_name("T")
+      ->excludes(field);
+  command
+      ->add_option("--where", o->where,
+                   "keep objects whose field matches, such as lang=en or score>=0.5; all must")
+      ->type_name("COND")
+      ->allow_extra_args(false);
   command->add_option("--end", o->end, "token after each document, such as \"<|endoftext|>\"")
       ->type_name("TOKEN");
-  command->add_flag("--overwrite", o->overwrite, "replace files that exist");
+  command->add_option("--min-tokens", o->min_tokens, "drop shorter documents")->type_name("N");
+  command->add_option("--max-tokens", o->max_tokens, "drop longer documents")->type_name("N");
+  auto dedup = std::make_shared<std::string>("none");
+  command
+      ->add_option("--dedup", *dedup,
+                   "drop documents that repeat an earlier one: exact, or also near ones (MinHash)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "exact", "near"}));
+  auto similarity = std::make_shared<double>(0.8);
+  command
+      ->add_option("--similarity", *similarity,
+                   "share of common five-word sequences from which documents are near")
+      ->type_name("S")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1.0));
+  command->add_option("--memory", o->memory, "memory in which duplicates are sorted; the rest goes to disk")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--shard", o->shard_bytes, "bytes of text after which finished work is kept")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false));
+  o->threads = 0;
+  command->add_option("--threads", o->threads, "threads that encode; all cores when not given")
+      ->type_name("N");
+  command->add_flag("--overwrite", o->overwrite, "replace what the folder has");
   auto damaged = std::make_shared<std::string>("fail");
-  command->add_option("--damaged", *damaged, "what a line that is no JSON, or has no such field, does")
+  command->add_option("--damaged", *damaged, "what a record that is no JSON, or has no such field, does")
       ->capture_default_str()
       ->check(CLI::IsMember({"fail", "skip"}));
-  return {command, [o, damaged] {
+  return {command, [=] {
+            o->out = *out;
+            o->exact = *dedup != "none";
+            o->near = *dedup == "near" ? *similarity : 0;
             o->skip_damaged = *damaged == "skip";
             return prepare_action(*o);
           }};

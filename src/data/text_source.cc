@@ -85,7 +85,9 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   std::vector<base::Path> files = base::list_files(path, [&](const base::Path& folder) {
     r.hidden += is_hidden(folder);
     if (is_left_out(folder)) r.folders.push_back(folder.lexically_relative(path).string());
-    return !is_hidden(folder) && !is_left_out(folder);
+    if (is_hidden(folder) || is_left_out(folder)) return false;
+    r.token_files += is_token_file(folder);
+    return !is_token_file(folder);
   });
   std::sort(r.folders.begin(), r.folders.end());
   std::erase_if(files, [&](const base::Path& file) {

@@ -30,6 +30,11 @@ static_assert(sizeof(Header) == 48 && sizeof(Header) % alignof(uint64_t) == 0);
 base::Path bin_of(const base::Path& prefix) { return prefix.string() + ".bin"; }
 base::Path idx_of(const base::Path& prefix) { return prefix.string() + ".idx"; }
 
+// A folder that `quintet prepare` has made.
+bool is_prepared(const base::Path& path) {
+  return base::directory_exists(path) && base::file_exists(path / "tokens.idx");
+}
+
 struct Pair {
   base::MappedFile bin, idx;
 };
@@ -111,6 +116,7 @@ Opened open_pair(const base::Path& path) {
 }  // namespace
 
 base::Path token_file_prefix(const base::Path& path) {
+  if (is_prepared(path)) return path / "tokens";
   const auto extension = path.extension();
   if (extension != ".bin" && extension != ".idx") return path;
   base::Path prefix = path;
@@ -119,7 +125,7 @@ base::Path token_file_prefix(const base::Path& path) {
 
 bool is_token_file(const base::Path& path) {
   const auto extension = path.extension();
-  if (extension == ".bin" || extension == ".idx") return true;
+  if (extension == ".bin" || extension == ".idx" || is_prepared(path)) return true;
   return !base::file_exists(path) && !base::directory_exists(path) && base::file_exists(idx_of(path));
 }
 

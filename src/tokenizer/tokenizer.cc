@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "tokenizer/files.h"
 
 namespace quintet::tokenizer {
 namespace {
@@ -52,23 +53,7 @@ std::optional<int32_t> ByteTokenizer::id(std::string_view token) const {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (name_or_path == "bytes") return std::make_unique<ByteTokenizer>();
-  base::Path path = name_or_path;
-  if (base::directory_exists(path)) {
-    const base::Path folder = path;
-    for (const char* file : {"tokenizer.json", "tokenizer.model", "spiece.model"})
-      if (base::file_exists(folder / file)) {
-        path = folder / file;
-        break;
-      }
-    if (path == folder)
-      base::fail_user("the folder '{}' has no tokenizer.json, tokenizer.model or spiece.model",
-                      base::printable(name_or_path));
-  }
-  if (!base::file_exists(path))
-    base::fail_user(
-        "unknown tokenizer '{}'; expected \"bytes\" (one token per byte), or the path of a tokenizer.json, a "
-        "SentencePiece model, a tiktoken file, or a folder that holds one",
-        base::printable(name_or_path));
+  const base::Path path = tokenizer_file(name_or_path);
   const std::string contents = base::read_file(path);
   const std::string file_name = path.filename().string();
   const size_t first = contents.find_first_not_of(" \t\r\n");

@@ -1,0 +1,211 @@
+#include "prepare/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/checksum.h"
+#include "base/temp_folder.h"
+#include "data/foreign_file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quintet::prepare {
+namespace {
+
+using test::TempFolder;
+using test::user_error;
+
+void put(const base::Path& path, std::string_view bytes) {
+  base::make_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string all_bytes(const base::Path& folder) {
+  return base::read_file(folder / "tokens.bin") + "|" + base::read_file(folder / "tokens.idx") + "|" +
+         base::read_file(folder / "manifest.json");
+}
+
+// The texts of the documents, which were encoded as bytes.
+std::vector<std::string> texts_in(const base::Path& folder) {
+  const auto corpus = data::open_foreign_file(folder, 256);
+  EXPECT_TRUE(corpus);
+  std::vector<int32_t> ids(static_cast<size_t>(corpus->tokens()));
+  corpus->read(0, ids);
+  std::vector<std::string> out;
+  for (int64_t d = 0; d < corpus->documents(); ++d) {
+    std::string text;
+    for (uint64_t i = corpus->offsets()[static_cast<size_t>(d)]; i < corpus->offsets()[static_cast<size_t>(d) + 1]; ++i)
+      text.push_back(static_cast<char>(ids[i]));
+    out.push_back(text);
+  }
+  return out;
+}
+
+class Prepare : public testing::Test {
+ protected:
+  Prepare() {
+    o.inputs = {(folder / "in").string()};
+    o.tokenizer = "bytes";
+    o.out = folder / "out";
+  }
+  void lines(const std::string& name, int count, int first = 0) {
+    std::string text;
+    for (int i = first; i < first + count; ++i) {
+      expected.push_back(fmt::format("document {} has {} words", i, std::string(static_cast<size_t>(i % 50), 'x')));
+      text += fmt::format("{{\"text\": \"{}\", \"n\": {}, \"lang\": \"{}\"}}\n", expected.back(), i, i % 3 == 0 ? "de" : "en");
+    }
+    put(folder / ("in/" + name), text);
+  }
+  TempFolder folder;
+  Options o;
+  std::vector<std::string> expected;
+};
+
+TEST_F(Prepare, DocumentsOfAllShardsInOrder) {
+  lines("a.jsonl", 300);
+  lines("b.jsonl", 200, 300);
+  put(folder / "in/c.txt", "a whole text");
+  put(folder / "in/d.bin.txt", std::string("binary\0", 7));
+  expected.push_back("a whole text");
+  o.shard_bytes = 3500;
+  const Prepared prepared = prepare(o);
+  EXPECT_GT(prepared.shards, 10);
+  EXPECT_EQ(texts_in(o.out), expected);
+  const auto& m = prepared.manifest;
+  EXPECT_EQ(m.at("documents"), 501);
+  EXPECT_EQ(m.at("dropped").at("binary_files"), 1);
+  EXPECT_EQ(m.at("tokenizer").at("xxh3"), "bytes");
+  ASSERT_EQ(m.at("sources").size(), 3u);
+  const std::string raw = base::read_file(folder / "in/b.jsonl");
+  EXPECT_EQ(m.at("sources").at(1).at("xxh3"), fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(raw)))));
+  EXPECT_FALSE(base::directory_exists(o.out / "work"));
+
+  // Neither threads nor memory nor the size of shards change the tokens.
+  for (const auto& [threads, bytes] : {std::pair{3, 9000}, {1, 3000}, {2, 1 << 20}}) {
+    Options other = o;
+    other.out = folder / fmt::format("out{}", bytes);
+    other.threads = threads;
+    other.shard_bytes = bytes;
+    prepare(other);
+    EXPECT_TRUE(base::read_file(other.out / "tokens.bin") == base::read_file(o.out / "tokens.bin"));
+    EXPECT_TRUE(base::read_file(other.out / "tokens.idx") == base::read_file(o.out / "tokens.idx"));
+  }
+}
+
+// An exception in the progress report ends the work as a kill would: what is finished stays.
+TEST_F(Prepare, ContinuesAfterAnInterruptionAtEveryShard) {
+  lines("a.jsonl", 100);
+  lines("b.jsonl", 50, 90);  // ten documents twice
+  o.shard_bytes = 2500;
+  o.exact = true;
+  o.near = 0.9;
+  Options whole = o;
+  whole.out = folder / "whole";
+  const int64_t shards = prepare(whole).shards;
+  ASSERT_GT(shards, 3);
+  for (int64_t kill = 1; kill <= shards + 1; ++kill) {
+    o.overwrite = true;
+    int64_t calls = 0;
+    o.progress = [&](std::string_view, int64_t, int64_t) {
+      if (++calls == kill) throw std::runtime_error("killed");
+    };
+    EXPECT_THROW(prepare(o), std::runtime_error);
+    EXPECT_FALSE(base::file_exists(o.out / "manifest.json"));
+    o.overwrite = false;
+    o.progress = {};
+    const Prepared again = prepare(o);
+    EXPECT_EQ(again.shards_reused, kill - 1);
+    EXPECT_TRUE(all_bytes(o.out) == all_bytes(whole.out)) << kill;
+    EXPECT_TRUE(prepare(o).was_complete);
+  }
+}
+
+TEST_F(Prepare, FiltersAndDamageAreCounted) {
+  put(folder / "in/a.jsonl",
+      "{\"text\": \"kept\", \"lang\": \"en\"}\n"
+      "{\"text\": \"other\", \"lang\": \"de\"}\n"
+      "no json\n"
+      "{\"txt\": \"\", \"lang\": \"en\"}\n"
+      "{\"text\": \"\", \"lang\": \"en\"}\n"
+      "{\"text\": \"x\", \"lang\": \"en\"}\n"
+      "{\"text\": \"much too long\", \"lang\": \"en\"}\n"
+      "{\"text\": \"kept\", \"lang\": \"en\"}\n");
+  o.where = {"lang=en"};
+  o.min_tokens = 2;
+  o.max_tokens = 10;
+  o.exact = true;
+  EXPECT_CONTAINS(user_error([&] { prepare(o); }), "a.jsonl:3: not valid JSON. --damaged skip");
+  o.overwrite = true;
+  o.skip_damaged = true;
+  const auto m = prepare(o).manifest;
+  EXPECT_EQ(texts_in(o.out), std::vector<std::string>{"kept"});
+  EXPECT_EQ(m.at("records"), 8);
+  const nlohmann::ordered_json dropped = {{"empty", 1},     {"damaged", 2},  {"binary_files", 0},     {"filtered", 1},
+                                          {"too_short", 1}, {"too_long", 1}, {"exact_duplicates", 1}, {"near_duplicates", 0}};
+  EXPECT_EQ(m.at("dropped"), dropped);
+  ASSERT_EQ(m.at("damage").size(), 2u);
+  EXPECT_CONTAINS(m.at("damage").at(1).get<std::string>(), "a.jsonl:4: no field \"text\"; the fields are: lang, txt");
+}
+
+TEST_F(Prepare, TemplateAndEnd) {
+  put(folder / "in/a.jsonl", "{\"title\": \"T\", \"body\": \"B\"}\n");
+  o.text_template = "{title}\\n{body}";
+  o.end = "!";
+  prepare(o);
+  EXPECT_EQ(texts_in(o.out), std::vector<std::string>{"T\nB!"});
+}
+
+TEST_F(Prepare, FaultsAreReportedBeforeAnythingIsWritten) {
+  const auto fails = [&](const Options& options, const std::string& what) {
+    EXPECT_CONTAINS(user_error([&] { prepare(options); }), what);
+    EXPECT_FALSE(base::file_exists(options.out / "tokens.bin"));
+  };
+  put(folder / "in/a.txt", "");
+  fails(o, "no document is left of 1 records in 1 files: 1 empty");
+  o.overwrite = true;
+  Options bad = o;
+  bad.inputs = {(folder / "none").string()};
+  fails(bad, "no data at");
+  bad = o;
+  bad.end = "<|endoftext|>";
+  fails(bad, "the tokenizer has no token '<|endoftext|>'");
+  bad = o;
+  bad.text_template = "{a";
+  fails(bad, "is not valid at character 1");
+  bad = o;
+  bad.where = {"lang"};
+  fails(bad, "is not a condition");
+  bad = o;
+  bad.near = 3;
+  fails(bad, "between 0.1 and 1");
+  put(folder / "in/b.jsonl", "{\"content\": \"x\"}");
+  fails(o, "b.jsonl:1: no field \"text\"; the fields are: content");
+  bad = o;
+  bad.out = folder / "in/a.txt";
+  EXPECT_CONTAINS(user_error([&] { prepare(bad); }), "is a file; expected a folder");
+}
+
+TEST_F(Prepare, AFolderKeepsWhatItHas) {
+  lines("a.jsonl", 5);
+  prepare(o);
+  const std::string before = all_bytes(o.out);
+  o.end = "!";
+  EXPECT_CONTAINS(user_error([&] { prepare(o); }), "other inputs or with other options; --overwrite");
+  EXPECT_EQ(all_bytes(o.out), before);
+  o.overwrite = true;
+  prepare(o);
+  EXPECT_NE(all_bytes(o.out), before);
+  o.overwrite = false;
+  put(folder / "in/more.txt", "more");
+  EXPECT_CONTAINS(user_error([&] { prepare(o); }), "--overwrite");
+}
+
+TEST_F(Prepare, TheOutputIsNotReadAsInput) {
+  lines("a.jsonl", 5);
+  o.out = folder / "in/out";
+  prepare(o);
+  EXPECT_TRUE(prepare(o).was_complete);
+}
+
+}  // namespace
+}  // namespace quintet::prepare
