@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/megatron_index.h"
 #include "data/token_file.h"
 
 namespace quintet::data {
@@ -154,8 +155,7 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
 MegatronWriter::MegatronWriter(const base::Path& prefix, int64_t vocab)
     : prefix_(token_file_prefix(prefix)),
       vocab_(vocab),
-      // The type that Megatron's own tool chooses: 16 bits where ids fit, else 32.
-      width_(vocab < 65500 ? TokenWidth::U16 : TokenWidth::U32),
+      width_(megatron_width_for(vocab)),
       bin_(prefix_.string() + ".bin") {}
 
 void MegatronWriter::write_flags(std::span<const uint8_t> flags) {
@@ -194,28 +194,10 @@ void MegatronWriter::add_document(std::span<const int32_t> ids, std::span<const 
 void MegatronWriter::finish() {
   if (lengths_.empty())
     base::fail_user("'{}': a token file must contain at least one token", prefix_.string());
-  const auto count = static_cast<uint64_t>(lengths_.size());
-  std::vector<std::byte> index;
-  const auto put = [&](const void* data, size_t size) {
-    const auto* bytes = static_cast<const std::byte*>(data);
-    index.insert(index.end(), bytes, bytes + size);
-  };
-  const uint8_t code = width_ == TokenWidth::U16 ? 8 : 4;
-  const uint64_t documents = count + 1;
-  put(kMegatronMagic.data(), kMegatronMagic.size());
-  put(&kMegatronVersion, 8);
-  put(&code, 1);
-  put(&count, 8);
-  put(&documents, 8);
-  put(lengths_.data(), 4 * lengths_.size());
-  int64_t pointer = 0;
-  for (const int32_t length : lengths_) {
-    put(&pointer, 8);
-    pointer += int64_t{length} * static_cast<int64_t>(width_);
-  }
-  for (int64_t document = 0; document <= static_cast<int64_t>(count); ++document) put(&document, 8);
   base::AtomicFile idx(prefix_.string() + ".idx");
-  idx.write(index);
+  write_megatron_index(idx, width_, documents(), [&](const std::function<void(int32_t)>& use) {
+    for (const int32_t length : lengths_) use(length);
+  });
   // The mask of an earlier pair must not apply to this one, also when a crash ends the work in between.
   base::remove_file(prefix_.string() + ".mask");
   bin_.commit();

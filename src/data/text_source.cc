@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
 #include "data/foreign_file.h"
@@ -26,14 +27,14 @@ bool is_left_out(const base::Path& folder) {
 }
 
 void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
-              const text::DocumentFormat& format, CorpusBuilder& corpus, Reading& reading) {
-  text::RecordReader reader({file}, format.columns());
+              const TextOptions& options, CorpusBuilder& corpus, Reading& reading) {
+  text::RecordReader reader({file}, options.format.columns());
   std::vector<int32_t> ids;
   bool any = false;
   for (text::Record record; reader.next(record);) {
     const text::FileKind kind = record.kind;
     const int64_t number = record.number;
-    const text::Document document = text::document_of(std::move(record), format);
+    const text::Document document = text::document_of(std::move(record), options.format);
     if (document.outcome == text::Outcome::Binary) {
       if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
       ++reading.binary;
@@ -44,6 +45,7 @@ void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& to
     any = any || kind != text::FileKind::Text || !document.text.empty();
     ids.clear();
     tokenizer.encode(document.text, ids);
+    if (options.end && !ids.empty()) ids.push_back(*options.end);
     corpus.add_document(ids);
   }
   ++(any ? reading.files : reading.empty);
@@ -73,6 +75,20 @@ std::string Reading::text() const {
                      skipped.empty() ? "" : fmt::format("; skipped {}", fmt::join(skipped, ", ")));
 }
 
+TextOptions text_options(const std::string& text_template, const std::string& end,
+                         const tokenizer::Tokenizer& tokenizer) {
+  TextOptions options;
+  if (!text_template.empty()) options.format.text = text::Template(text_template);
+  if (!end.empty()) {
+    options.end = tokenizer.id(end);
+    if (!options.end)
+      base::fail_user(
+          "data.end: the tokenizer has no token '{}'; 'quintet tokenizer show' lists its special tokens",
+          base::printable(end));
+  }
+  return options;
+}
+
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
@@ -100,7 +116,7 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
 }
 
 Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer, Reading* reading,
-                 const text::DocumentFormat& format) {
+                 const TextOptions& options) {
   std::vector<std::string> names;
   for (const base::Path& path : paths) names.push_back(path.string());
   CorpusBuilder corpus(fmt::format("{}", fmt::join(names, ", ")), tokenizer.vocab_size());
@@ -112,7 +128,7 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
       if (!seen.insert(std::filesystem::weakly_canonical(file).string()).second)
         ++mine.repeated;
       else
-        add_file(file, named, tokenizer, format, corpus, mine);
+        add_file(file, named, tokenizer, options, corpus, mine);
     }
   }
   if (corpus.tokens() == 0)
@@ -121,8 +137,9 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
   return corpus.finish();
 }
 
-Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading) {
-  if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer, reading);
+Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading,
+                   const TextOptions& options) {
+  if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer, reading, options);
   if (auto foreign = open_foreign_file(path, tokenizer.vocab_size())) return *std::move(foreign);
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())

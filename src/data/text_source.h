@@ -7,6 +7,7 @@
 // explicitly is never skipped, whatever its name; a file that cannot be used is then a UserError.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,15 +30,24 @@ struct Reading {
   std::string text() const;
 };
 
+struct TextOptions {
+  text::DocumentFormat format;
+  std::optional<int32_t> end;  // token after each document
+};
+// As data.template and data.end spell them; empty: the field "text", no token. UserError.
+TextOptions text_options(const std::string& text_template, const std::string& end,
+                         const tokenizer::Tokenizer& tokenizer);
+
 // The files that `path` denotes, in order.
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr);
 
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
 Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer,
-                 Reading* reading = nullptr, const text::DocumentFormat& format = {});
+                 Reading* reading = nullptr, const TextOptions& options = {});
 
 // Loads data.path: a token file pair if it is one, text otherwise. A token file must fit the tokenizer's
 // vocabulary.
-Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading = nullptr);
+Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading = nullptr,
+                   const TextOptions& options = {});
 
 }  // namespace quintet::data

@@ -32,7 +32,8 @@ base::Path idx_of(const base::Path& prefix) { return prefix.string() + ".idx"; }
 
 // A folder that `quintet prepare` has made.
 bool is_prepared(const base::Path& path) {
-  return base::directory_exists(path) && base::file_exists(path / "tokens.idx");
+  return base::directory_exists(path) && base::file_exists(path / "tokens.idx") &&
+         base::file_exists(path / "manifest.json");
 }
 
 struct Pair {

@@ -32,7 +32,8 @@ DropList drop_list(ExternalSort<int64_t>& dropped, const base::Path& path) {
 
 }  // namespace
 
-DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>& key_of, const SortSpace& space) {
+DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>& key_of,
+                    const SortSpace& space) {
   ExternalSort<KeyedDocument> keys(space.folder, "exact", space.memory * 3 / 4);
   for (int64_t i = 0; i < documents; ++i) {
     const base::Hash key = key_of(i);
@@ -67,7 +68,8 @@ DropList find_near(int64_t documents, const SignatureOf& signature_of, double th
     if (group != d.key) seeds.clear();
     group = d.key;
     for (const int64_t seed : seeds)
-      if (similarity(signature_of(seed), signature_of(d.document)) >= threshold) return dropped.add(d.document);
+      if (similarity(signature_of(seed), signature_of(d.document)) >= threshold)
+        return dropped.add(d.document);
     if (seeds.size() < kSeeds) seeds.push_back(d.document);
   });
   return drop_list(dropped, space.folder / "near.drop");

@@ -35,7 +35,8 @@ struct SortSpace {
 };
 
 // Of documents with equal keys all but the first.
-DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>& key_of, const SortSpace& space);
+DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>& key_of,
+                    const SortSpace& space);
 
 // A document whose estimated similarity to an earlier one is at least `threshold`. Compared are documents that share a
 // band; in a group that shares one, each with the first kSeeds that are not alike. Documents in `skip` are left out.

@@ -37,12 +37,15 @@ std::string lengths_text(const nlohmann::ordered_json& lengths) {
   std::string text = fmt::format("lengths  median {}, 90 % up to {}, 99 % up to {}, longest {} tokens\n",
                                  number("median"), number("90%"), number("99%"), number("longest"));
   int64_t most = 1;
-  for (const auto& bucket : lengths.at("histogram")) most = std::max(most, bucket.at("documents").get<int64_t>());
+  for (const auto& bucket : lengths.at("histogram"))
+    most = std::max(most, bucket.at("documents").get<int64_t>());
   for (const auto& bucket : lengths.at("histogram")) {
     const auto count = bucket.at("documents").get<int64_t>();
-    const auto bar = static_cast<size_t>(std::ceil(40.0 * static_cast<double>(count) / static_cast<double>(most)));
+    const auto bar =
+        static_cast<size_t>(std::ceil(40.0 * static_cast<double>(count) / static_cast<double>(most)));
     text += fmt::format("  {:>11} to {:>11}  {:>13}  {}\n", base::thousands(bucket.at("from").get<int64_t>()),
-                        base::thousands(bucket.at("to").get<int64_t>()), base::thousands(count), std::string(bar, '#'));
+                        base::thousands(bucket.at("to").get<int64_t>()), base::thousands(count),
+                        std::string(bar, '#'));
   }
   return text;
 }

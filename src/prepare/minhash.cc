@@ -36,7 +36,9 @@ uint64_t mixed(uint64_t x) {  // the finaliser of SplitMix64
   return x ^ (x >> 31);
 }
 
-bool in_word(unsigned char c) { return c >= 0x80 || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
+bool in_word(unsigned char c) {
+  return c >= 0x80 || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+}
 
 // Hashes of the words, in order.
 std::vector<uint64_t> words_of(std::string_view text) {
@@ -113,7 +115,8 @@ Bands bands_for(double threshold) {
 
 uint64_t band_key(std::span<const uint32_t, kHashes> signature, const Bands& bands, int band) {
   uint64_t key = mixed(static_cast<uint64_t>(band) + 1);
-  for (int i = 0; i < bands.rows; ++i) key = mixed(key + signature[static_cast<size_t>(band * bands.rows + i)]);
+  for (int i = 0; i < bands.rows; ++i)
+    key = mixed(key + signature[static_cast<size_t>(band * bands.rows + i)]);
   return key;
 }
 

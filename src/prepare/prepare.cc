@@ -94,7 +94,8 @@ class BatchReader {
   Batch next() {
     Batch batch;
     int64_t bytes = 0;
-    while (bytes < kBatchBytes && static_cast<int64_t>(batch.records.size()) < kBatchRecords && !batch.ends_shard) {
+    while (bytes < kBatchBytes && static_cast<int64_t>(batch.records.size()) < kBatchRecords &&
+           !batch.ends_shard) {
       text::Record& record = batch.records.emplace_back();
       if (!reader_.next(record)) {
         batch.records.pop_back();
@@ -141,8 +142,9 @@ class Work {
     if (!options.end.empty()) {
       end_ = tokenizer_->id(options.end);
       if (!end_)
-        base::fail_user("--end: the tokenizer has no token '{}'; 'quintet tokenizer show' lists its special tokens",
-                        base::printable(options.end));
+        base::fail_user(
+            "--end: the tokenizer has no token '{}'; 'quintet tokenizer show' lists its special tokens",
+            base::printable(options.end));
     }
     for (const Source& source : sources) total_ += base::size_of_file(source.path);
   }
@@ -158,7 +160,8 @@ class Work {
     if (!shards.empty() && shards.back().last) return shards;
     std::vector<base::Path> files;
     for (const Source& source : sources_) files.push_back(source.path);
-    BatchReader reader(files, format_, shards.empty() ? text::Position() : shards.back().end, options_.shard_bytes);
+    BatchReader reader(files, format_, shards.empty() ? text::Position() : shards.back().end,
+                       options_.shard_bytes);
     Batch batch = reader.next();
     while (true) {
       shards.push_back(make_shard(static_cast<int64_t>(shards.size()),
@@ -174,17 +177,20 @@ class Work {
     report("joining", 0, documents.documents());
     DropList exact, near;
     if (keys)
-      exact = find_exact(documents.documents(), [&](int64_t i) { return documents.key(i); }, space);
+      exact = find_exact(
+          documents.documents(), [&](int64_t i) { return documents.key(i); }, space);
     if (options_.near > 0)
-      near = find_near(documents.documents(), [&](int64_t i) { return documents.signature(i); }, options_.near, exact,
-                       space);
+      near = find_near(
+          documents.documents(), [&](int64_t i) { return documents.signature(i); }, options_.near, exact,
+          space);
     Counts counts;
     for (const ShardRecord& shard : shards) counts.add(shard.counts);
     const auto skip_exact = exact.documents(), skip_near = near.documents();
     const int64_t kept = documents.documents() - static_cast<int64_t>(skip_exact.size() + skip_near.size());
     if (kept == 0)
       base::fail_user(
-          "no document is left of {} records in {} files: {} empty, {} damaged, {} without a match for --where, {} too "
+          "no document is left of {} records in {} files: {} empty, {} damaged, {} without a match for "
+          "--where, {} too "
           "short, {} too long, {} binary files",
           counts.records, sources_.size(), counts.empty, counts.damaged, counts.filtered, counts.too_short,
           counts.too_long, counts.binary);
@@ -197,7 +203,8 @@ class Work {
     });
     base::AtomicFile idx(options_.out / "tokens.idx");
     data::write_megatron_index(idx, width_, kept, [&](const std::function<void(int32_t)>& use) {
-      documents.for_each(skip_exact, skip_near, [&](std::span<const std::byte>, int32_t length) { use(length); });
+      documents.for_each(skip_exact, skip_near,
+                         [&](std::span<const std::byte>, int32_t length) { use(length); });
     });
     bin.commit();
     idx.commit();
@@ -218,7 +225,8 @@ class Work {
                        options_.near > 0);
     while (true) {
       const Batch now = std::move(batch);
-      auto ahead = now.ends_input ? std::future<Batch>() : std::async(std::launch::async, [&] { return reader.next(); });
+      auto ahead = now.ends_input ? std::future<Batch>()
+                                  : std::async(std::launch::async, [&] { return reader.next(); });
       std::vector<Encoded> encoded = encode(now);
       for (const Encoded& e : encoded) take(e, record, writer);
       record.finished.insert(record.finished.end(), now.finished.begin(), now.finished.end());
@@ -267,7 +275,8 @@ class Work {
     const Source& source = sources_[static_cast<size_t>(e.file)];
     const auto tokens = static_cast<int64_t>(e.document.ids.size());
     if (e.outcome == text::Outcome::Binary) {
-      if (source.named) base::fail_user("'{}' is not a text file: it contains NUL bytes", source.path.string());
+      if (source.named)
+        base::fail_user("'{}' is not a text file: it contains NUL bytes", source.path.string());
       ++c.binary;
       record.binary_files.push_back(e.file);
     } else if (e.outcome == text::Outcome::Damaged) {
@@ -295,7 +304,8 @@ class Work {
     std::vector<std::optional<uint64_t>> sums(sources_.size());
     for (const ShardRecord& shard : shards) {
       binary.insert(shard.binary_files.begin(), shard.binary_files.end());
-      for (const text::FinishedFile& file : shard.finished) sums[static_cast<size_t>(file.file)] = file.checksum;
+      for (const text::FinishedFile& file : shard.finished)
+        sums[static_cast<size_t>(file.file)] = file.checksum;
     }
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
     for (size_t i = 0; i < sources_.size(); ++i) {
@@ -322,36 +332,41 @@ class Work {
     nlohmann::ordered_json near_json;
     if (options_.near > 0) {
       const Bands bands = bands_for(options_.near);
-      near_json = {{"threshold", options_.near}, {"hashes", kHashes}, {"bands", bands.bands}, {"rows", bands.rows}};
+      near_json = {
+          {"threshold", options_.near}, {"hashes", kHashes}, {"bands", bands.bands}, {"rows", bands.rows}};
     }
-    return {{"format", "megatron"},
-            {"tokenizer",
-             {{"path", options_.tokenizer},
-              {"type", tokenizer_->name()},
-              {"vocab", tokenizer_->vocab_size()},
-              {"xxh3", tokenizer::fingerprint(options_.tokenizer)}}},
-            {"end_of_document", text_or_null(options_.end)},
-            {"documents", lengths.documents()},
-            {"tokens", lengths.tokens()},
-            {"text_bytes", counts.bytes},
-            {"records", counts.records},
-            {"dropped",
-             {{"empty", counts.empty},
-              {"damaged", counts.damaged},
-              {"binary_files", counts.binary},
-              {"filtered", counts.filtered},
-              {"too_short", counts.too_short},
-              {"too_long", counts.too_long},
-              {"exact_duplicates", exact},
-              {"near_duplicates", near}}},
-            {"field", options_.text_template.empty() ? text_or_null(options_.field) : nlohmann::ordered_json()},
-            {"template", text_or_null(options_.text_template)},
-            {"filters", {{"where", options_.where}, {"min_tokens", options_.min_tokens}, {"max_tokens", options_.max_tokens}}},
-            {"deduplication", {{"exact", options_.exact || options_.near > 0}, {"near", near_json}}},
-            {"lengths", lengths.json()},
-            {"damage", damage},
-            {"sources", sources_json(shards)},
-            {"plan", hash_of_plan(plan)}};
+    return {
+        {"format", "megatron"},
+        {"tokenizer",
+         {{"path", options_.tokenizer},
+          {"type", tokenizer_->name()},
+          {"vocab", tokenizer_->vocab_size()},
+          {"xxh3", tokenizer::fingerprint(options_.tokenizer)}}},
+        {"end_of_document", text_or_null(options_.end)},
+        {"documents", lengths.documents()},
+        {"tokens", lengths.tokens()},
+        {"text_bytes", counts.bytes},
+        {"records", counts.records},
+        {"dropped",
+         {{"empty", counts.empty},
+          {"damaged", counts.damaged},
+          {"binary_files", counts.binary},
+          {"filtered", counts.filtered},
+          {"too_short", counts.too_short},
+          {"too_long", counts.too_long},
+          {"exact_duplicates", exact},
+          {"near_duplicates", near}}},
+        {"field", options_.text_template.empty() ? text_or_null(options_.field) : nlohmann::ordered_json()},
+        {"template", text_or_null(options_.text_template)},
+        {"filters",
+         {{"where", options_.where},
+          {"min_tokens", options_.min_tokens},
+          {"max_tokens", options_.max_tokens}}},
+        {"deduplication", {{"exact", options_.exact || options_.near > 0}, {"near", near_json}}},
+        {"lengths", lengths.json()},
+        {"damage", damage},
+        {"sources", sources_json(shards)},
+        {"plan", hash_of_plan(plan)}};
   }
 
   const Options& options_;
@@ -377,7 +392,8 @@ void remove_partial(const base::Path& folder) {
 void check(const Options& o) {
   if (o.near != 0 && !(o.near >= 0.1 && o.near <= 1))
     base::fail_user("--near is {}; it must be between 0.1 and 1, and 0.8 is common", o.near);
-  if (o.memory < (int64_t{1} << 20)) base::fail_user("--memory is {} bytes; at least 1 MiB is needed", o.memory);
+  if (o.memory < (int64_t{1} << 20))
+    base::fail_user("--memory is {} bytes; at least 1 MiB is needed", o.memory);
   if (o.shard_bytes < 1) base::fail_user("a shard of {} bytes is too small", o.shard_bytes);
   if (o.max_tokens > 0 && o.min_tokens > o.max_tokens)
     base::fail_user("--min-tokens {} is above --max-tokens {}", o.min_tokens, o.max_tokens);
@@ -392,7 +408,8 @@ Prepared prepare(const Options& options) {
   Work work(options, sources);
   const nlohmann::ordered_json plan = plan_of(options, sources);
   const std::string plan_text = base::json_text(plan, 2) + "\n";
-  const base::Path folder = options.out / "work", plan_file = folder / "plan.json", manifest = options.out / kManifest;
+  const base::Path folder = options.out / "work", plan_file = folder / "plan.json",
+                   manifest = options.out / kManifest;
 
   base::make_directories(options.out);
   const auto lock = base::FileLock::acquire(options.out / ".lock", "quintet prepare");
@@ -401,23 +418,26 @@ Prepared prepare(const Options& options) {
   remove_partial(folder);
   if (options.overwrite) {
     remove_work(options.out);
-    for (const char* name : {kManifest, "tokens.idx", "tokens.bin"}) base::remove_file(options.out / name);
+    for (const char* name : {kManifest, "tokens.idx", "tokens.bin", "tokens.mask"})
+      base::remove_file(options.out / name);
   }
   Prepared out;
   if (base::file_exists(manifest)) {
     out.manifest = nlohmann::ordered_json::parse(base::read_file(manifest), nullptr, false);
     const std::string now = hash_of_plan(plan);
     if (!out.manifest.is_object() || out.manifest.value("plan", "") != now)
-      base::fail_user("'{}' holds data that were prepared from other inputs or with other options; --overwrite "
-                      "replaces them",
-                      options.out.string());
+      base::fail_user(
+          "'{}' holds data that were prepared from other inputs or with other options; --overwrite "
+          "replaces them",
+          options.out.string());
     remove_work(options.out);
     out.was_complete = true;
     return out;
   }
   if (base::file_exists(plan_file) && base::read_file(plan_file) != plan_text)
-    base::fail_user("'{}' holds shards of an interrupted run with other inputs or options; --overwrite starts again",
-                    folder.string());
+    base::fail_user(
+        "'{}' holds shards of an interrupted run with other inputs or options; --overwrite starts again",
+        folder.string());
   base::make_directories(folder);
   if (!base::file_exists(plan_file)) base::write_file_atomically(plan_file, plan_text);
   const std::vector<ShardRecord> shards = work.make_shards(out.shards_reused);

@@ -22,16 +22,16 @@ namespace quintet::prepare {
 struct Options {
   std::vector<std::string> inputs;  // files and folders, as data.path has them
   std::string tokenizer;
-  base::Path out;                     // the folder
-  std::string field = "text";         // of JSON lines and Parquet rows
-  std::string text_template;          // instead of a field: "{title}\n{body}"
-  std::vector<std::string> where;     // conditions, see text::Condition
-  std::string end;                    // token after each document; empty: none
+  base::Path out;                          // the folder
+  std::string field = "text";              // of JSON lines and Parquet rows
+  std::string text_template;               // instead of a field: "{title}\n{body}"
+  std::vector<std::string> where;          // conditions, see text::Condition
+  std::string end;                         // token after each document; empty: none
   int64_t min_tokens = 0, max_tokens = 0;  // of a document, the end included; 0: no limit
-  bool exact = false;                 // drop documents whose text was seen
-  double near = 0;                    // drop documents at least this similar to one before; 0: none
+  bool exact = false;                      // drop documents whose text was seen
+  double near = 0;                         // drop documents at least this similar to one before; 0: none
   bool overwrite = false;
-  bool skip_damaged = false;          // else a damaged record ends the work
+  bool skip_damaged = false;  // else a damaged record ends the work
   int threads = 1;
   int64_t memory = int64_t{1} << 30;         // bytes to sort in; does not change the result
   int64_t shard_bytes = int64_t{256} << 20;  // of decompressed input
@@ -41,9 +41,9 @@ struct Options {
 
 struct Prepared {
   nlohmann::ordered_json manifest;
-  int64_t shards = 0;          // of this run's input
-  int64_t shards_reused = 0;   // that an earlier, interrupted run had finished
-  bool was_complete = false;   // an earlier run with the same inputs and options had done everything
+  int64_t shards = 0;         // of this run's input
+  int64_t shards_reused = 0;  // that an earlier, interrupted run had finished
+  bool was_complete = false;  // an earlier run with the same inputs and options had done everything
 };
 
 Prepared prepare(const Options& options);

@@ -14,8 +14,8 @@ namespace quintet::prepare {
 namespace {
 
 constexpr std::pair<const char*, int64_t Counts::*> kCounts[] = {
-    {"records", &Counts::records},   {"bytes", &Counts::bytes},       {"empty", &Counts::empty},
-    {"damaged", &Counts::damaged},   {"binary", &Counts::binary},     {"filtered", &Counts::filtered},
+    {"records", &Counts::records},     {"bytes", &Counts::bytes},      {"empty", &Counts::empty},
+    {"damaged", &Counts::damaged},     {"binary", &Counts::binary},    {"filtered", &Counts::filtered},
     {"too_short", &Counts::too_short}, {"too_long", &Counts::too_long}};
 
 nlohmann::ordered_json json_of_position(const text::Position& p) { return {p.file, p.record, p.offset}; }
@@ -33,7 +33,8 @@ nlohmann::ordered_json json_of(const ShardRecord& record) {
   nlohmann::ordered_json counts, finished = nlohmann::ordered_json::array();
   for (const auto& [name, member] : kCounts) counts[name] = record.counts.*member;
   for (const auto& file : record.finished)
-    finished.push_back({file.file, file.checksum ? nlohmann::ordered_json(*file.checksum) : nlohmann::ordered_json()});
+    finished.push_back(
+        {file.file, file.checksum ? nlohmann::ordered_json(*file.checksum) : nlohmann::ordered_json()});
   return {{"begin", json_of_position(record.begin)},
           {"end", json_of_position(record.end)},
           {"last", record.last},
@@ -99,21 +100,25 @@ void ShardWriter::finish(const ShardRecord& record) {
   lengths_.commit();
   if (keys_) keys_->commit();
   if (signatures_) signatures_->commit();
-  base::write_file_atomically(shard_path(folder_, number_, ".json"), base::json_text(json_of(record), 1) + "\n");
+  base::write_file_atomically(shard_path(folder_, number_, ".json"),
+                              base::json_text(json_of(record), 1) + "\n");
 }
 
 Shards::Shards(const base::Path& folder, int64_t count, data::TokenWidth width, bool keys, bool signatures)
     : width_(width) {
   for (int64_t i = 0; i < count; ++i) {
-    Mapped shard{base::MappedFile(shard_path(folder, i, ".bin")), base::MappedFile(shard_path(folder, i, ".lengths")),
-                 {}, {}};
+    Mapped shard{base::MappedFile(shard_path(folder, i, ".bin")),
+                 base::MappedFile(shard_path(folder, i, ".lengths")),
+                 {},
+                 {}};
     if (keys) shard.keys.emplace(shard_path(folder, i, ".keys"));
     if (signatures) shard.signatures.emplace(shard_path(folder, i, ".minhash"));
     int64_t tokens = 0;
     for (const int32_t length : shard.document_lengths()) tokens += length;
     if (static_cast<int64_t>(shard.bin.bytes().size()) != tokens * static_cast<int64_t>(width))
-      base::fail_user("shard {} in '{}' is damaged: {} bytes of tokens, {} expected; --overwrite starts again", i,
-                      folder.string(), shard.bin.bytes().size(), tokens * static_cast<int64_t>(width));
+      base::fail_user(
+          "shard {} in '{}' is damaged: {} bytes of tokens, {} expected; --overwrite starts again", i,
+          folder.string(), shard.bin.bytes().size(), tokens * static_cast<int64_t>(width));
     first_.push_back(first_.back() + static_cast<int64_t>(shard.document_lengths().size()));
     shards_.push_back(std::move(shard));
   }
@@ -126,7 +131,8 @@ std::span<const int32_t> Shards::Mapped::document_lengths() const {
 
 std::pair<const Shards::Mapped*, size_t> Shards::find(int64_t document) const {
   const auto shard = std::upper_bound(first_.begin(), first_.end(), document) - first_.begin() - 1;
-  return {&shards_[static_cast<size_t>(shard)], static_cast<size_t>(document - first_[static_cast<size_t>(shard)])};
+  return {&shards_[static_cast<size_t>(shard)],
+          static_cast<size_t>(document - first_[static_cast<size_t>(shard)])};
 }
 
 base::Hash Shards::key(int64_t document) const {

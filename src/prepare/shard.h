@@ -50,7 +50,8 @@ struct EncodedDocument {
 
 class ShardWriter {
  public:
-  ShardWriter(base::Path folder, int64_t number, int64_t vocab, data::TokenWidth width, bool keys, bool signatures);
+  ShardWriter(base::Path folder, int64_t number, int64_t vocab, data::TokenWidth width, bool keys,
+              bool signatures);
   void add(const EncodedDocument& document);
   void finish(const ShardRecord& record);
 
@@ -79,7 +80,8 @@ class Shards {
       size_t at = 0;
       for (const int32_t length : shard.document_lengths()) {
         const size_t bytes = static_cast<size_t>(length) * static_cast<size_t>(width_);
-        const bool a = !skip_a.empty() && skip_a.front() == document, b = !skip_b.empty() && skip_b.front() == document;
+        const bool a = !skip_a.empty() && skip_a.front() == document,
+                   b = !skip_b.empty() && skip_b.front() == document;
         if (a) skip_a = skip_a.subspan(1);
         if (b) skip_b = skip_b.subspan(1);
         if (!a && !b) use(shard.bin.bytes().subspan(at, bytes), length);

@@ -49,6 +49,7 @@ Bpe::Bpe(const Json& description, bool byte_level) : byte_level_(byte_level) {
   }
   read_merges(description);
   derive_split_mark();
+  derive_byte_pairs();
 }
 
 void Bpe::read_vocabulary(const Json& description) {
@@ -116,6 +117,7 @@ Bpe::Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens)
       const auto right = vocabulary_.id(std::string_view(token).substr(cut));
       if (left && right) add_merge(*left, *right, static_cast<uint32_t>(id), id);
     }
+  derive_byte_pairs();
 }
 
 void Bpe::start_merges(size_t count) {
@@ -205,14 +207,25 @@ void Bpe::symbols_of(std::string_view word, std::vector<int32_t>& symbols) const
   }
 }
 
-void Bpe::merge_short(std::vector<int32_t>& symbols, std::vector<uint32_t>& ranks) const {
+void Bpe::derive_byte_pairs() {
+  if (!byte_level_ || std::ranges::any_of(byte_ids_, [](int32_t id) { return id < 0; })) return;
+  for (size_t pair = 0; pair < 256 * 256; ++pair) {
+    const Merge* merge = find_merge(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
+    byte_pair_ranks_.push_back(merge ? merge->rank : kNoRank);
+  }
+}
+
+void Bpe::merge_short(std::string_view word, std::vector<int32_t>& symbols,
+                      std::vector<uint32_t>& ranks) const {
   size_t count = symbols.size();
   const auto rank_at = [&](size_t i) {
     const Merge* merge = find_merge(symbols[i], symbols[i + 1]);
     return merge ? merge->rank : kNoRank;
   };
   ranks.resize(count);
-  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = rank_at(i);
+  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(word[i])); };
+  for (size_t i = 0; i + 1 < count; ++i)
+    ranks[i] = word.empty() ? rank_at(i) : byte_pair_ranks_[byte(i) << 8 | byte(i + 1)];
   while (count > 1) {
     size_t best = 0;
     uint32_t rank = ranks[0];
@@ -276,7 +289,9 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   thread_local std::vector<uint32_t> ranks;
   symbols.clear();
   symbols_of(word, symbols);
-  symbols.size() <= kShortWord ? merge_short(symbols, ranks) : merge_long(symbols);
+  symbols.size() <= kShortWord
+      ? merge_short(byte_pair_ranks_.empty() ? std::string_view() : word, symbols, ranks)
+      : merge_long(symbols);
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -14,18 +15,23 @@ namespace {
 
 std::atomic<uint64_t> next_serial{1};
 
-// This thread's cache, emptied when another tokenizer used it last.
-WordCache& cache_for(uint64_t serial) {
+struct WordCaches {
+  WordCache words;
+  LongWordCache long_words;
+};
+
+// This thread's caches, emptied when another tokenizer used them last.
+WordCaches& caches_for(uint64_t serial) {
   struct Owned {
     uint64_t serial = 0;
-    std::unique_ptr<WordCache> cache;
+    std::unique_ptr<WordCaches> caches;
   };
   thread_local Owned owned;
   if (owned.serial != serial) {
-    owned.cache = std::make_unique<WordCache>();
+    owned.caches = std::make_unique<WordCaches>();
     owned.serial = serial;
   }
-  return *owned.cache;
+  return *owned.caches;
 }
 
 // A number as the Rust library that `tokenizers` reads files with computes it: the digits that fit 64 bits,
@@ -121,30 +127,62 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<int32
 
 void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32_t>& ids) const {
   if (text.empty()) return;
-  WordCache& cache = cache_for(serial_);
-  const auto encode_word = [&](std::string_view word, bool) {
-    if (word.size() > WordCache::kLongest) {
-      parts_.model->encode(word, ids);
-      return;
-    }
-    const auto key = WordCache::key(word);
-    if (const auto known = cache.find(key); !known.empty()) {
-      ids.insert(ids.end(), known.begin(), known.end());
-      return;
-    }
+  auto& [words, long_words] = caches_for(serial_);
+  const auto encode_now = [&](std::string_view word, const WordCache::Key& key) {
     const size_t before = ids.size();
-    parts_.model->encode(word, ids);
-    cache.insert(key, std::span(ids).subspan(before));
+    if (word.size() <= WordCache::kLongest) {
+      if (const auto known = words.find(key); !known.empty()) {
+        ids.insert(ids.end(), known.begin(), known.end());
+        return;
+      }
+      parts_.model->encode(word, ids);
+      words.insert(key, std::span(ids).subspan(before));
+    } else if (word.size() <= LongWordCache::kLongest) {
+      if (const auto known = long_words.find(word); !known.empty()) {
+        ids.insert(ids.end(), known.begin(), known.end());
+        return;
+      }
+      parts_.model->encode(word, ids);
+      long_words.insert(word, std::span(ids).subspan(before));
+    } else {
+      parts_.model->encode(word, ids);
+    }
+  };
+  // Words wait in a short queue while memory fetches their slots: looked up at once, each would wait for it alone.
+  struct Waiting {
+    std::string_view word;
+    WordCache::Key key;
+  };
+  std::array<Waiting, 16> queue;
+  size_t waiting = 0;
+  const auto flush = [&] {
+    for (size_t i = 0; i < waiting; ++i) encode_now(queue[i].word, queue[i].key);
+    waiting = 0;
+  };
+  const auto encode_word = [&](std::string_view word, bool) {
+    WordCache::Key key;
+    if (word.size() <= WordCache::kLongest) {
+      key = WordCache::key(word);
+      words.prefetch(key);
+    }
+    // A word that is not part of the text lives no longer than this call.
+    if (word.data() < text.data() || word.data() >= text.data() + text.size()) {
+      flush();
+      return encode_now(word, key);
+    }
+    queue[waiting++] = {word, key};
+    if (waiting == queue.size()) flush();
   };
   if (parts_.pre_tokenizer) {
     parts_.pre_tokenizer->split(text, first, encode_word);
-    return;
+    return flush();
   }
-  while (!text.empty()) {
-    const size_t length = parts_.model->first_piece(text);
-    encode_word(text.substr(0, length), false);
-    text.remove_prefix(length);
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t length = parts_.model->first_piece(rest);
+    encode_word(rest.substr(0, length), false);
+    rest.remove_prefix(length);
   }
+  flush();
 }
 
 const AddedToken* Pipeline::added(int32_t id) const {

@@ -11,8 +11,8 @@
 namespace quintet::tokenizer {
 
 // Words of up to 15 bytes whose ids are at most three, which are nearly all: a slot holds the word itself
-// and is half a cache line, so a word that is there costs one access. Others are not kept. Two words that
-// share a slot evict each other: the cache neither grows nor needs deletion.
+// and is half a cache line, so a word that is there costs one access. A set is two slots; the older word of a full
+// set is evicted, so the cache neither grows nor needs deletion.
 class WordCache {
  public:
   static constexpr size_t kLongest = 15, kMostIds = 3;
@@ -41,14 +41,21 @@ class WordCache {
     return key;
   }
 
+  // Asks for the slots of a word that is looked up soon.
+  void prefetch(const Key& key) const { __builtin_prefetch(&sets_[index(key)]); }
+
   // The ids of the word; empty if it is not there.
   std::span<const int32_t> find(const Key& key) const {
-    const Slot& slot = slots_[index(key)];
-    return slot.key == key ? std::span<const int32_t>(slot.ids, slot.count) : std::span<const int32_t>();
+    const Set& set = sets_[index(key)];
+    for (const Slot& slot : set.slots)
+      if (slot.key == key) return {slot.ids, slot.count};
+    return {};
   }
   void insert(const Key& key, std::span<const int32_t> ids) {
     if (ids.empty() || ids.size() > kMostIds) return;
-    Slot& slot = slots_[index(key)];
+    Set& set = sets_[index(key)];
+    set.slots[1] = set.slots[0];
+    Slot& slot = set.slots[0];
     slot.key = key;
     slot.count = static_cast<uint32_t>(ids.size());
     std::memcpy(slot.ids, ids.data(), ids.size_bytes());
@@ -60,8 +67,12 @@ class WordCache {
     uint32_t count = 0;
     int32_t ids[kMostIds] = {};
   };
-  static_assert(sizeof(Slot) == 32 && std::endian::native == std::endian::little);
-  static constexpr int kBits = 15;  // 1 MiB: stays in a core's second-level cache
+  struct alignas(64) Set {
+    Slot slots[2];
+  };
+  static_assert(sizeof(Set) == 64 && std::endian::native == std::endian::little);
+  // 8 MiB: a word that has left the second-level cache still costs less than to merge it again.
+  static constexpr int kBits = 17;
 
   template <class T>
   static T load(const char* from) {
@@ -74,6 +85,51 @@ class WordCache {
         static_cast<unsigned __int128>(key.low ^ 0x9E3779B97F4A7C15ull) * (key.high ^ 0xD6E8FEB86659FD93ull);
     return static_cast<size_t>((static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) >>
                                (64 - kBits));
+  }
+  std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kBits);
+};
+
+// Longer words, such as runs of white space and names in programs, with up to 14 ids; one slot is two cache lines.
+class LongWordCache {
+ public:
+  static constexpr size_t kLongest = 63, kMostIds = 14;
+
+  std::span<const int32_t> find(std::string_view word) const {
+    const Slot& slot = slots_[index(word)];
+    if (slot.size != word.size() || std::memcmp(slot.bytes, word.data(), word.size()) != 0) return {};
+    return {slot.ids, slot.count};
+  }
+  void insert(std::string_view word, std::span<const int32_t> ids) {
+    if (ids.empty() || ids.size() > kMostIds) return;
+    Slot& slot = slots_[index(word)];
+    slot.size = static_cast<uint8_t>(word.size());
+    slot.count = static_cast<uint32_t>(ids.size());
+    std::memcpy(slot.bytes, word.data(), word.size());
+    std::memcpy(slot.ids, ids.data(), ids.size_bytes());
+  }
+
+ private:
+  struct alignas(64) Slot {
+    uint8_t size = 0;
+    char bytes[kLongest] = {};
+    uint32_t count = 0;
+    int32_t ids[kMostIds] = {};
+  };
+  static_assert(sizeof(Slot) == 128);
+  static constexpr int kBits = 14;  // 2 MiB
+
+  // Of a word of at least eight bytes.
+  static size_t index(std::string_view word) {
+    uint64_t hash = word.size();
+    const auto add = [&](const char* from) {
+      uint64_t value;
+      std::memcpy(&value, from, sizeof value);
+      hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 32;
+    };
+    for (size_t at = 0; at + 8 <= word.size(); at += 8) add(word.data() + at);
+    add(word.data() + word.size() - 8);
+    return static_cast<size_t>(hash * 0xD6E8FEB86659FD93ull >> (64 - kBits));
   }
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
 };

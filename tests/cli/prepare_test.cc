@@ -11,7 +11,8 @@ namespace {
 
 std::string prepared_bytes(const base::Path& folder) {
   std::string out;
-  for (const char* name : {"tokens.bin", "tokens.idx", "manifest.json"}) out += base::read_file(folder / name);
+  for (const char* name : {"tokens.bin", "tokens.idx", "manifest.json"})
+    out += base::read_file(folder / name);
   return out;
 }
 
@@ -23,15 +24,26 @@ TEST(PrepareVerb, KilledAtRandomMomentsItEndsInTheSameBytes) {
     for (int i = 0; i < 2500; ++i) {
       std::string text;
       for (int k = 0; k < 60; ++k) text += fmt::format("word{} ", random() % 2000);
-      lines += fmt::format("{{\"text\": \"{}\"}}\n", i % 5 == 0 ? "a repeated document of a few words" : text);
+      lines +=
+          fmt::format("{{\"text\": \"{}\"}}\n", i % 5 == 0 ? "a repeated document of a few words" : text);
     }
     base::write_file_atomically(folder / fmt::format("{}.jsonl", file), lines);
   }
   const auto arguments = [&](const char* out) {
-    return std::vector<std::string>{"prepare",     (folder / "0.jsonl").string(), (folder / "1.jsonl").string(),
-                                    (folder / "2.jsonl").string(), "--tokenizer", "bytes",
-                                    "--out",       (folder / out).string(),       "--shard",
-                                    "50000",       "--dedup",                     "near", "--threads", "1"};
+    return std::vector<std::string>{"prepare",
+                                    (folder / "0.jsonl").string(),
+                                    (folder / "1.jsonl").string(),
+                                    (folder / "2.jsonl").string(),
+                                    "--tokenizer",
+                                    "bytes",
+                                    "--out",
+                                    (folder / out).string(),
+                                    "--shard",
+                                    "50000",
+                                    "--dedup",
+                                    "near",
+                                    "--threads",
+                                    "1"};
   };
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(test::Background(arguments("whole")).wait(), 0);
@@ -40,8 +52,8 @@ TEST(PrepareVerb, KilledAtRandomMomentsItEndsInTheSameBytes) {
   int killed = 0;
   for (int n = 0; n < 12; ++n) {
     test::Background run(arguments("killed"));
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(
+        std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
     if (run.ended()) {
       ASSERT_EQ(run.wait(), 0);
       ASSERT_TRUE(prepared_bytes(folder / "killed") == prepared_bytes(folder / "whole"));

@@ -48,7 +48,8 @@ std::string joined(const std::vector<std::string>& words) {
 std::set<std::string> shingles(const std::vector<std::string>& words) {
   std::set<std::string> out;
   for (size_t i = 0; i + 5 <= words.size(); ++i)
-    out.insert(joined({words.begin() + static_cast<ptrdiff_t>(i), words.begin() + static_cast<ptrdiff_t>(i) + 5}));
+    out.insert(
+        joined({words.begin() + static_cast<ptrdiff_t>(i), words.begin() + static_cast<ptrdiff_t>(i) + 5}));
   return out;
 }
 double jaccard(const std::set<std::string>& a, const std::set<std::string>& b) {
@@ -65,7 +66,8 @@ TEST(MinHash, EstimatesTheJaccardSimilarity) {
     auto a = random_words(random, 200), b = a;
     const int changed = i % 20;
     for (int k = 0; k < changed; ++k) b[random() % b.size()] = "other" + std::to_string(k);
-    const double exact = jaccard(shingles(a), shingles(b)), found = similarity(minhash(joined(a)), minhash(joined(b)));
+    const double exact = jaccard(shingles(a), shingles(b)),
+                 found = similarity(minhash(joined(a)), minhash(joined(b)));
     const double deviation = std::sqrt(std::max(1e-9, exact * (1 - exact)) / kHashes);
     const double z = (found - exact) / std::max(deviation, 1e-4);
     EXPECT_LT(std::abs(z), 5) << exact << " " << found;
@@ -82,7 +84,8 @@ TEST(MinHash, IgnoresCaseAndPunctuation) {
   EXPECT_EQ(minhash(""), minhash(""));
   EXPECT_GT(similarity(minhash("\u4e00\u4e01\u4e02\u4e03\u4e04\u4e05\u4e06\u4e07"),
                        minhash("\u4e00\u4e01\u4e02\u4e03\u4e04\u4e05\u4e06\u4e08")),
-            0.2) << "scripts without spaces have words too";
+            0.2)
+      << "scripts without spaces have words too";
 }
 
 // Values of datasketch 1.6's MinHashLSH for 128 permutations and equal weights.
@@ -94,7 +97,9 @@ TEST(MinHash, BandsAreThoseOfDatasketch) {
   }
 }
 
-std::vector<int64_t> list(const DropList& drops) { return {drops.documents().begin(), drops.documents().end()}; }
+std::vector<int64_t> list(const DropList& drops) {
+  return {drops.documents().begin(), drops.documents().end()};
+}
 
 TEST(Duplicates, ExactOnesOfAnyMemory) {
   const TempFolder folder;
@@ -106,7 +111,8 @@ TEST(Duplicates, ExactOnesOfAnyMemory) {
   for (size_t i = 0; i < keys.size(); ++i)
     if (!seen.insert({keys[i].high, keys[i].low}).second) expected.push_back(static_cast<int64_t>(i));
   for (const int64_t memory : {int64_t{4000}, int64_t{1} << 24})
-    EXPECT_EQ(list(find_exact(5000, [&](int64_t i) { return keys[static_cast<size_t>(i)]; }, {folder.path(), memory})),
+    EXPECT_EQ(list(find_exact(5000, [&](int64_t i) { return keys[static_cast<size_t>(i)]; },
+                              {folder.path(), memory})),
               expected);
 }
 
@@ -119,7 +125,8 @@ TEST(Duplicates, NearOnesOfAnyMemory) {
     if (i % 4 != 0 && i > 8) {
       texts.push_back(texts[random() % texts.size()]);
       const auto changes = static_cast<int>(random() % 12);
-      for (int k = 0; k < changes; ++k) texts.back()[random() % texts.back().size()] = "n" + std::to_string(random());
+      for (int k = 0; k < changes; ++k)
+        texts.back()[random() % texts.back().size()] = "n" + std::to_string(random());
     } else {
       texts.push_back(random_words(random, 150));
     }
@@ -128,8 +135,9 @@ TEST(Duplicates, NearOnesOfAnyMemory) {
   for (const auto& words : texts) signatures.push_back(minhash(joined(words)));
   const auto find = [&](int64_t memory, const DropList& skip) {
     return list(find_near(
-        400, [&](int64_t i) { return std::span<const uint32_t, kHashes>(signatures[static_cast<size_t>(i)]); }, 0.7, skip,
-        {folder.path(), memory}));
+        400,
+        [&](int64_t i) { return std::span<const uint32_t, kHashes>(signatures[static_cast<size_t>(i)]); },
+        0.7, skip, {folder.path(), memory}));
   };
   const auto dropped = find(int64_t{1} << 24, {});
   EXPECT_EQ(find(2000, {}), dropped);
@@ -138,7 +146,8 @@ TEST(Duplicates, NearOnesOfAnyMemory) {
   for (int64_t i = 0; i < 400; ++i) {
     double nearest = 0;
     for (int64_t k = 0; k < i; ++k)
-      nearest = std::max(nearest, similarity(signatures[static_cast<size_t>(k)], signatures[static_cast<size_t>(i)]));
+      nearest = std::max(nearest,
+                         similarity(signatures[static_cast<size_t>(k)], signatures[static_cast<size_t>(i)]));
     if (nearest < 0.7) {
       EXPECT_FALSE(set.contains(i)) << nearest;
     }

@@ -34,7 +34,8 @@ std::vector<std::string> texts_in(const base::Path& folder) {
   std::vector<std::string> out;
   for (int64_t d = 0; d < corpus->documents(); ++d) {
     std::string text;
-    for (uint64_t i = corpus->offsets()[static_cast<size_t>(d)]; i < corpus->offsets()[static_cast<size_t>(d) + 1]; ++i)
+    for (uint64_t i = corpus->offsets()[static_cast<size_t>(d)];
+         i < corpus->offsets()[static_cast<size_t>(d) + 1]; ++i)
       text.push_back(static_cast<char>(ids[i]));
     out.push_back(text);
   }
@@ -51,8 +52,10 @@ class Prepare : public testing::Test {
   void lines(const std::string& name, int count, int first = 0) {
     std::string text;
     for (int i = first; i < first + count; ++i) {
-      expected.push_back(fmt::format("document {} has {} words", i, std::string(static_cast<size_t>(i % 50), 'x')));
-      text += fmt::format("{{\"text\": \"{}\", \"n\": {}, \"lang\": \"{}\"}}\n", expected.back(), i, i % 3 == 0 ? "de" : "en");
+      expected.push_back(
+          fmt::format("document {} has {} words", i, std::string(static_cast<size_t>(i % 50), 'x')));
+      text += fmt::format("{{\"text\": \"{}\", \"n\": {}, \"lang\": \"{}\"}}\n", expected.back(), i,
+                          i % 3 == 0 ? "de" : "en");
     }
     put(folder / ("in/" + name), text);
   }
@@ -77,7 +80,8 @@ TEST_F(Prepare, DocumentsOfAllShardsInOrder) {
   EXPECT_EQ(m.at("tokenizer").at("xxh3"), "bytes");
   ASSERT_EQ(m.at("sources").size(), 3u);
   const std::string raw = base::read_file(folder / "in/b.jsonl");
-  EXPECT_EQ(m.at("sources").at(1).at("xxh3"), fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(raw)))));
+  EXPECT_EQ(m.at("sources").at(1).at("xxh3"),
+            fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(raw)))));
   EXPECT_FALSE(base::directory_exists(o.out / "work"));
 
   // Neither threads nor memory nor the size of shards change the tokens.
@@ -140,11 +144,13 @@ TEST_F(Prepare, FiltersAndDamageAreCounted) {
   const auto m = prepare(o).manifest;
   EXPECT_EQ(texts_in(o.out), std::vector<std::string>{"kept"});
   EXPECT_EQ(m.at("records"), 8);
-  const nlohmann::ordered_json dropped = {{"empty", 1},     {"damaged", 2},  {"binary_files", 0},     {"filtered", 1},
-                                          {"too_short", 1}, {"too_long", 1}, {"exact_duplicates", 1}, {"near_duplicates", 0}};
+  const nlohmann::ordered_json dropped = {
+      {"empty", 1},     {"damaged", 2},  {"binary_files", 0},     {"filtered", 1},
+      {"too_short", 1}, {"too_long", 1}, {"exact_duplicates", 1}, {"near_duplicates", 0}};
   EXPECT_EQ(m.at("dropped"), dropped);
   ASSERT_EQ(m.at("damage").size(), 2u);
-  EXPECT_CONTAINS(m.at("damage").at(1).get<std::string>(), "a.jsonl:4: no field \"text\"; the fields are: lang, txt");
+  EXPECT_CONTAINS(m.at("damage").at(1).get<std::string>(),
+                  "a.jsonl:4: no field \"text\"; the fields are: lang, txt");
 }
 
 TEST_F(Prepare, TemplateAndEnd) {

@@ -1,0 +1,299 @@
+#include "data/sample_stream.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/parallel_for.h"
+#include "base/philox.h"
+#include "config/codes.h"
+#include "data/sampler.h"
+
+namespace quintet::data {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;  // tokenised at a time
+constexpr int64_t kPieceRecords = 4096;
+constexpr int64_t kWindowsAhead = 2;
+
+uint64_t key_of(uint64_t seed, const char* purpose, int64_t counter) {
+  const auto words = base::philox(base::stream_key(seed, purpose), static_cast<uint64_t>(counter));
+  return (uint64_t{words[0]} << 32) | words[1];
+}
+
+bool is_validation(const std::string& text, double fraction) {
+  if (fraction <= 0) return false;
+  return static_cast<double>(base::hash_of(text).low >> 11) * 0x1p-53 < fraction;
+}
+
+std::string names_of(const std::vector<base::Path>& files) {
+  std::string out;
+  for (size_t i = 0; i < std::min<size_t>(3, files.size()); ++i) out += (i > 0 ? ", " : "") + files[i].string();
+  return files.size() > 3 ? out + fmt::format(" and {} more files", files.size() - 3) : out;
+}
+
+// The document of a record; empty when there is none. A damaged record is a UserError.
+std::string text_of(text::Record&& record, const std::vector<base::Path>& files, const text::DocumentFormat& format) {
+  const base::Path& file = files[static_cast<size_t>(record.file)];
+  const int64_t number = record.number;
+  text::Document document = text::document_of(std::move(record), format);
+  if (document.outcome == text::Outcome::Damaged)
+    throw base::UserError(text::damage_text(file, number, document.text));
+  return document.outcome == text::Outcome::Document ? std::move(document.text) : std::string();
+}
+
+}  // namespace
+
+std::string to_text(const StreamCursor& c) {
+  return fmt::format("{} {} {} {} {} {}", c.window, c.epoch, c.at.file, c.at.record, c.at.offset, c.skip_tokens);
+}
+
+StreamCursor parse_cursor(const std::string& text) {
+  StreamCursor c;
+  int64_t* const fields[] = {&c.window, &c.epoch, &c.at.file, &c.at.record, &c.at.offset, &c.skip_tokens};
+  std::string_view rest = text;
+  for (int64_t* field : fields) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), *field);
+    if (error != std::errc() || *field < 0) base::fail_user("'{}' is not the place of a data stream", text);
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+  }
+  return c;
+}
+
+// Makes one window after another, from a cursor on.
+class SampleStream::Producer {
+ public:
+  Producer(const StreamOptions& options, const StreamCursor& start)
+      : o_(options), next_(start), epoch_(start.epoch), skip_(start.skip_tokens) {
+    start_epoch(start.at);
+  }
+
+  // Where the next window begins.
+  const StreamCursor& cursor() const { return next_; }
+
+  // The next window, or nothing when asked to stop.
+  std::shared_ptr<const Dataset> make(const std::stop_token& stop) {
+    const int64_t size = o_.window * o_.seq_len;
+    CorpusBuilder corpus(names_of(o_.files), o_.tokenizer->vocab_size());
+    // One token more than the window has inputs: the last label. It is the first input of the next window.
+    int64_t left = size + 1;
+    while (left > 0) {
+      if (stop.stop_requested()) return nullptr;
+      if (documents_.empty() && !read_more()) continue;
+      if (documents_.empty()) continue;
+      Held& d = documents_.front();
+      const auto rest = std::span(d.ids).subspan(static_cast<size_t>(d.used));
+      const auto n = std::min<int64_t>(left, static_cast<int64_t>(rest.size()));
+      corpus.add_document(rest.first(static_cast<size_t>(n)));
+      left -= n;
+      if (left == 0) {
+        // The last token is used again.
+        next_ = {next_.window + 1, d.epoch, d.at, d.used + n - 1};
+        d.used += n - 1;
+      } else {
+        documents_.pop_front();
+      }
+    }
+    return std::make_shared<Dataset>(corpus.finish(), o_.seq_len, o_.separate_documents, 0, o_.window);
+  }
+
+ private:
+  struct Held {
+    std::vector<int32_t> ids;
+    int64_t epoch = 0;
+    text::Position at;
+    int64_t used = 0;  // tokens
+  };
+
+  void start_epoch(const text::Position& at) {
+    const Permutation order(key_of(o_.seed, "data.stream.files", epoch_), o_.files.size());
+    std::vector<base::Path> files;
+    for (size_t i = 0; i < o_.files.size(); ++i) files.push_back(o_.files[order(i)]);
+    reader_.emplace(std::move(files), o_.format.columns(), at);
+  }
+
+  // Tokenises the next piece. False at the end of an epoch, which begins the next one.
+  bool read_more() {
+    struct Input {
+      text::Record record;
+      text::Position at;
+    };
+    std::vector<Input> inputs;
+    int64_t bytes = 0;
+    while (bytes < kPieceBytes && static_cast<int64_t>(inputs.size()) < kPieceRecords) {
+      Input& input = inputs.emplace_back();
+      input.at = reader_->position();
+      if (!reader_->next(input.record)) {
+        inputs.pop_back();
+        break;
+      }
+      bytes += static_cast<int64_t>(input.record.bytes.size());
+    }
+    if (inputs.empty()) {
+      if (!any_)
+        config::fail_coded(config::kDataHasLabels, "no text in '{}': {} files were read to their ends",
+                           names_of(o_.files), o_.files.size());
+      any_ = false;
+      ++epoch_;
+      start_epoch({});
+      return false;
+    }
+    std::vector<std::vector<int32_t>> ids(inputs.size());
+    const size_t share = std::max<size_t>(1, inputs.size() / (static_cast<size_t>(o_.threads) * 4));
+    base::parallel_for(o_.threads, (inputs.size() + share - 1) / share, [&](size_t part) {
+      for (size_t i = part * share; i < std::min(inputs.size(), (part + 1) * share); ++i) {
+        const std::string text = text_of(std::move(inputs[i].record), reader_->files(), o_.format);
+        if (text.empty() || is_validation(text, o_.validation_fraction)) continue;
+        o_.tokenizer->encode(text, ids[i]);
+        if (o_.end && !ids[i].empty()) ids[i].push_back(*o_.end);
+      }
+    });
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (ids[i].empty()) continue;
+      any_ = true;
+      const int64_t skip = std::exchange(skip_, 0);
+      if (skip < static_cast<int64_t>(ids[i].size()))
+        documents_.push_back({std::move(ids[i]), epoch_, inputs[i].at, skip});
+    }
+    return true;
+  }
+
+  const StreamOptions& o_;
+  StreamCursor next_;
+  int64_t epoch_, skip_;
+  bool any_ = false;  // tokens in this epoch
+  std::optional<text::RecordReader> reader_;
+  std::deque<Held> documents_;
+};
+
+SampleStream::SampleStream(StreamOptions options) : options_(std::move(options)) {
+  QUINTET_CHECK(options_.window > 0 && options_.seq_len > 0 && options_.tokenizer && !options_.files.empty(),
+                "a stream of {} files in windows of {} samples of {} tokens", options_.files.size(), options_.window,
+                options_.seq_len);
+  cursors_[0] = {};
+}
+
+SampleStream::~SampleStream() {
+  {
+    const std::lock_guard lock(mutex_);  // the thread does not miss it between a look and a wait
+    thread_.request_stop();
+  }
+  changed_.notify_all();
+}
+
+void SampleStream::add_cursor(const StreamCursor& cursor) {
+  const std::lock_guard lock(mutex_);
+  cursors_[cursor.window] = cursor;
+}
+
+std::shared_ptr<const Dataset> SampleStream::find(int64_t window) const {
+  const int64_t i = window - first_;
+  return i >= 0 && i < static_cast<int64_t>(windows_.size()) ? windows_[static_cast<size_t>(i)] : nullptr;
+}
+
+SampleStream::Place SampleStream::at(int64_t position) const {
+  QUINTET_CHECK(position >= 0, "position {} of a stream", position);
+  const int64_t window = position / options_.window;
+  std::unique_lock lock(mutex_);
+  newest_ = position;
+  std::shared_ptr<const Dataset> found = find(window);
+  if (!found) {
+    auto* self = const_cast<SampleStream*>(this);  // the thread starts with the first request
+    const int64_t nearest = std::prev(cursors_.upper_bound(window))->first;
+    if (!thread_.joinable()) {
+      restart_ = window;
+      self->thread_ = std::jthread([self](std::stop_token stop) { self->work(stop); });
+    } else if (window < first_ || nearest > first_ + static_cast<int64_t>(windows_.size())) {
+      restart_ = window;
+    }
+    const auto mine = pending_.insert(window);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return failure_ || (found = find(window)); });
+    pending_.erase(mine);
+    if (!found) std::rethrow_exception(failure_);
+  } else if (window + kWindowsAhead >= first_ + static_cast<int64_t>(windows_.size())) {
+    changed_.notify_all();
+  }
+  const Permutation order(key_of(options_.seed, "data.stream.window", window), static_cast<uint64_t>(options_.window));
+  return {std::move(found), static_cast<int64_t>(order(static_cast<uint64_t>(position % options_.window)))};
+}
+
+StreamCursor SampleStream::cursor(int64_t position) const {
+  const std::lock_guard lock(mutex_);
+  return std::prev(cursors_.upper_bound(position / options_.window))->second;
+}
+
+void SampleStream::work(std::stop_token stop) {
+  try {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      if (restart_) {
+        const StreamCursor from = std::prev(cursors_.upper_bound(*restart_))->second;
+        restart_.reset();
+        windows_.clear();
+        first_ = from.window;
+        producer_ = std::make_unique<Producer>(options_, from);
+      }
+      const int64_t next = first_ + static_cast<int64_t>(windows_.size());
+      const auto is_wanted = [&] {
+        return next <= newest_ / options_.window + kWindowsAhead || (!pending_.empty() && next <= *pending_.rbegin());
+      };
+      if (!is_wanted()) {
+        changed_.wait(lock, [&] { return stop.stop_requested() || restart_ || is_wanted(); });
+        continue;
+      }
+      cursors_[next] = producer_->cursor();
+      lock.unlock();
+      auto made = producer_->make(stop);
+      lock.lock();
+      if (!made) return;
+      if (restart_) continue;
+      windows_.push_back(std::move(made));
+      const int64_t oldest = std::min(newest_, pending_.empty() ? newest_ : *pending_.begin() * options_.window);
+      while (!windows_.empty() && (first_ + 1) * options_.window + options_.held <= oldest) {
+        windows_.pop_front();
+        ++first_;
+      }
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+uint64_t SampleStream::fingerprint() const {
+  std::string facts = fmt::format("{} {} {} {}", options_.seed, options_.seq_len, options_.window,
+                                  options_.validation_fraction);
+  for (const base::Path& file : options_.files)
+    facts += fmt::format("\n{} {}", base::size_of_file(file), file.filename().string());
+  return base::hash_of(facts).low;
+}
+
+std::optional<Corpus> SampleStream::validation(int64_t tokens) const {
+  if (options_.validation_fraction <= 0) return std::nullopt;
+  CorpusBuilder corpus(names_of(options_.files), options_.tokenizer->vocab_size());
+  text::RecordReader reader(options_.files, options_.format.columns());
+  std::vector<int32_t> ids;
+  for (text::Record record; corpus.tokens() < tokens && reader.next(record);) {
+    const std::string text = text_of(std::move(record), options_.files, options_.format);
+    if (text.empty() || !is_validation(text, options_.validation_fraction)) continue;
+    ids.clear();
+    options_.tokenizer->encode(text, ids);
+    if (options_.end && !ids.empty()) ids.push_back(*options_.end);
+    ids.resize(std::min(ids.size(), static_cast<size_t>(tokens - corpus.tokens())));
+    corpus.add_document(ids);
+  }
+  if (corpus.tokens() < options_.seq_len + 1)
+    base::fail_user(
+        "data.validation_fraction = {} holds out {} tokens of '{}', fewer than a sequence and its label ({}): raise it, "
+        "or give more data",
+        options_.validation_fraction, corpus.tokens(), names_of(options_.files), options_.seq_len + 1);
+  return corpus.finish();
+}
+
+}  // namespace quintet::data
