@@ -56,8 +56,7 @@ int prepare_action(prepare::Options options) {
   print(fmt::format("read     {} files, {} records{}\n", m.at("sources").size(), number(m, "records"),
                     dropped));
   print(fmt::format("wrote    {}: {} tokens in {} documents, {:.2f} bytes per token\n", options.out.string(),
-                    number(m, "tokens"), number(m, "documents"),
-                    m.at("text_bytes").get<double>() / m.at("tokens").get<double>()));
+                    number(m, "tokens"), number(m, "documents"), m.at("bytes_per_token").get<double>()));
   print(prepare::lengths_text(m.at("lengths")));
   return kExitGood;
 }

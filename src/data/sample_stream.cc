@@ -30,12 +30,14 @@ bool is_validation(const std::string& text, double fraction) {
 
 std::string names_of(const std::vector<base::Path>& files) {
   std::string out;
-  for (size_t i = 0; i < std::min<size_t>(3, files.size()); ++i) out += (i > 0 ? ", " : "") + files[i].string();
+  for (size_t i = 0; i < std::min<size_t>(3, files.size()); ++i)
+    out += (i > 0 ? ", " : "") + files[i].string();
   return files.size() > 3 ? out + fmt::format(" and {} more files", files.size() - 3) : out;
 }
 
 // The document of a record; empty when there is none. A damaged record is a UserError.
-std::string text_of(text::Record&& record, const std::vector<base::Path>& files, const text::DocumentFormat& format) {
+std::string text_of(text::Record&& record, const std::vector<base::Path>& files,
+                    const text::DocumentFormat& format) {
   const base::Path& file = files[static_cast<size_t>(record.file)];
   const int64_t number = record.number;
   text::Document document = text::document_of(std::move(record), format);
@@ -47,7 +49,8 @@ std::string text_of(text::Record&& record, const std::vector<base::Path>& files,
 }  // namespace
 
 std::string to_text(const StreamCursor& c) {
-  return fmt::format("{} {} {} {} {} {}", c.window, c.epoch, c.at.file, c.at.record, c.at.offset, c.skip_tokens);
+  return fmt::format("{} {} {} {} {} {}", c.window, c.epoch, c.at.file, c.at.record, c.at.offset,
+                     c.skip_tokens);
 }
 
 StreamCursor parse_cursor(const std::string& text) {
@@ -171,8 +174,8 @@ class SampleStream::Producer {
 
 SampleStream::SampleStream(StreamOptions options) : options_(std::move(options)) {
   QUINTET_CHECK(options_.window > 0 && options_.seq_len > 0 && options_.tokenizer && !options_.files.empty(),
-                "a stream of {} files in windows of {} samples of {} tokens", options_.files.size(), options_.window,
-                options_.seq_len);
+                "a stream of {} files in windows of {} samples of {} tokens", options_.files.size(),
+                options_.window, options_.seq_len);
   cursors_[0] = {};
 }
 
@@ -217,7 +220,8 @@ SampleStream::Place SampleStream::at(int64_t position) const {
   } else if (window + kWindowsAhead >= first_ + static_cast<int64_t>(windows_.size())) {
     changed_.notify_all();
   }
-  const Permutation order(key_of(options_.seed, "data.stream.window", window), static_cast<uint64_t>(options_.window));
+  const Permutation order(key_of(options_.seed, "data.stream.window", window),
+                          static_cast<uint64_t>(options_.window));
   return {std::move(found), static_cast<int64_t>(order(static_cast<uint64_t>(position % options_.window)))};
 }
 
@@ -239,7 +243,8 @@ void SampleStream::work(std::stop_token stop) {
       }
       const int64_t next = first_ + static_cast<int64_t>(windows_.size());
       const auto is_wanted = [&] {
-        return next <= newest_ / options_.window + kWindowsAhead || (!pending_.empty() && next <= *pending_.rbegin());
+        return next <= newest_ / options_.window + kWindowsAhead ||
+               (!pending_.empty() && next <= *pending_.rbegin());
       };
       if (!is_wanted()) {
         changed_.wait(lock, [&] { return stop.stop_requested() || restart_ || is_wanted(); });
@@ -252,7 +257,8 @@ void SampleStream::work(std::stop_token stop) {
       if (!made) return;
       if (restart_) continue;
       windows_.push_back(std::move(made));
-      const int64_t oldest = std::min(newest_, pending_.empty() ? newest_ : *pending_.begin() * options_.window);
+      const int64_t oldest =
+          std::min(newest_, pending_.empty() ? newest_ : *pending_.begin() * options_.window);
       while (!windows_.empty() && (first_ + 1) * options_.window + options_.held <= oldest) {
         windows_.pop_front();
         ++first_;
@@ -290,7 +296,8 @@ std::optional<Corpus> SampleStream::validation(int64_t tokens) const {
   }
   if (corpus.tokens() < options_.seq_len + 1)
     base::fail_user(
-        "data.validation_fraction = {} holds out {} tokens of '{}', fewer than a sequence and its label ({}): raise it, "
+        "data.validation_fraction = {} holds out {} tokens of '{}', fewer than a sequence and its label "
+        "({}): raise it, "
         "or give more data",
         options_.validation_fraction, corpus.tokens(), names_of(options_.files), options_.seq_len + 1);
   return corpus.finish();

@@ -89,14 +89,14 @@ class SampleStream {
   const StreamOptions options_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  mutable int64_t newest_ = 0;                // position that was asked for
-  mutable std::multiset<int64_t> pending_;    // windows that are waited for
-  mutable std::optional<int64_t> restart_;    // window to begin again at
+  mutable int64_t newest_ = 0;              // position that was asked for
+  mutable std::multiset<int64_t> pending_;  // windows that are waited for
+  mutable std::optional<int64_t> restart_;  // window to begin again at
   std::deque<std::shared_ptr<const Dataset>> windows_;
-  int64_t first_ = 0;                         // window of windows_[0]
-  std::map<int64_t, StreamCursor> cursors_;   // of every window that was begun
+  int64_t first_ = 0;                        // window of windows_[0]
+  std::map<int64_t, StreamCursor> cursors_;  // of every window that was begun
   std::exception_ptr failure_;
-  std::unique_ptr<Producer> producer_;        // of the thread
+  std::unique_ptr<Producer> producer_;  // of the thread
   std::jthread thread_;
 };
 

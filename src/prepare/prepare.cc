@@ -295,6 +295,7 @@ class Work {
       ++c.too_long;
     } else {
       c.bytes += static_cast<int64_t>(e.bytes);
+      c.tokens += tokens;
       writer.add(e.document);
     }
   }
@@ -345,7 +346,7 @@ class Work {
         {"end_of_document", text_or_null(options_.end)},
         {"documents", lengths.documents()},
         {"tokens", lengths.tokens()},
-        {"text_bytes", counts.bytes},
+        {"bytes_per_token", static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens)},
         {"records", counts.records},
         {"dropped",
          {{"empty", counts.empty},

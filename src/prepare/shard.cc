@@ -14,9 +14,9 @@ namespace quintet::prepare {
 namespace {
 
 constexpr std::pair<const char*, int64_t Counts::*> kCounts[] = {
-    {"records", &Counts::records},     {"bytes", &Counts::bytes},      {"empty", &Counts::empty},
-    {"damaged", &Counts::damaged},     {"binary", &Counts::binary},    {"filtered", &Counts::filtered},
-    {"too_short", &Counts::too_short}, {"too_long", &Counts::too_long}};
+    {"records", &Counts::records},   {"bytes", &Counts::bytes},         {"tokens", &Counts::tokens},
+    {"empty", &Counts::empty},       {"damaged", &Counts::damaged},     {"binary", &Counts::binary},
+    {"filtered", &Counts::filtered}, {"too_short", &Counts::too_short}, {"too_long", &Counts::too_long}};
 
 nlohmann::ordered_json json_of_position(const text::Position& p) { return {p.file, p.record, p.offset}; }
 text::Position position_of(const nlohmann::ordered_json& json) {

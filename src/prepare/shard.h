@@ -19,7 +19,7 @@ namespace quintet::prepare {
 
 // What became of the records of a shard.
 struct Counts {
-  int64_t records = 0, bytes = 0;  // bytes: of the text of documents that were kept
+  int64_t records = 0, bytes = 0, tokens = 0;  // bytes, tokens: of documents before deduplication
   int64_t empty = 0, damaged = 0, binary = 0, filtered = 0, too_short = 0, too_long = 0;
   void add(const Counts& other);
 };

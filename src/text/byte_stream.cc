@@ -56,17 +56,26 @@ class Decompressor : public ByteStream {
       const auto n = static_cast<size_t>(std::min<int64_t>(bytes, static_cast<int64_t>(ignored.size())));
       const size_t got = read(std::span(ignored).first(n));
       bytes -= static_cast<int64_t>(got);
-      if (got < n) return;
+      if (got == 0) return;
     }
   }
   int64_t consumed() const override { return file_.consumed(); }
   std::optional<uint64_t> checksum() const override { return file_.checksum(); }
+  size_t read(std::span<char> out) final {
+    if (!damage_.empty()) throw DamagedFile(damage_);
+    const size_t filled = decompress(out);
+    if (filled == 0 && !damage_.empty()) throw DamagedFile(damage_);
+    return filled;
+  }
 
  protected:
+  // As read(), but damage is reported by a message in damage_.
+  virtual size_t decompress(std::span<char> out) = 0;
   // The next piece; empty at the end of the file.
   std::span<const char> next_piece() { return std::span(in_).first(file_.read(in_)); }
 
   const std::string name_;
+  std::string damage_;
 
  private:
   PlainStream file_;
@@ -81,14 +90,13 @@ class GzipStream final : public Decompressor {
   }
   ~GzipStream() override { inflateEnd(&z_); }
 
-  size_t read(std::span<char> out) override {
+  size_t decompress(std::span<char> out) override {
     size_t filled = 0;
     while (filled < out.size()) {
       if (z_.avail_in == 0) {
         const auto piece = next_piece();
         if (piece.empty()) {
-          if (inside_ || !any_)
-            throw DamagedFile(fmt::format("'{}' is truncated: its gzip stream has no end", name_));
+          if (inside_ || !any_) damage_ = fmt::format("'{}' is truncated: its gzip stream has no end", name_);
           break;
         }
         z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
@@ -103,9 +111,9 @@ class GzipStream final : public Decompressor {
       if (status == Z_STREAM_END) {
         inside_ = false;
         inflateReset(&z_);
-      } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        throw DamagedFile(
-            fmt::format("'{}' is not valid gzip: {}", name_, z_.msg != nullptr ? z_.msg : "damaged"));
+      } else if (status != Z_OK \&\& status != Z_BUF_ERROR) {
+        damage_ = fmt::format("'{}' is not valid gzip: {}", name_, z_.msg != nullptr ? z_.msg : "damaged");
+        break;
       }
     }
     return filled;
@@ -125,20 +133,22 @@ class ZstdStream final : public Decompressor {
   }
   ~ZstdStream() override { ZSTD_freeDStream(z_); }
 
-  size_t read(std::span<char> out) override {
+  size_t decompress(std::span<char> out) override {
     ZSTD_outBuffer to = {out.data(), out.size(), 0};
     while (to.pos < to.size) {
       if (from_.pos == from_.size && !flushing_) {
         const auto piece = next_piece();
         if (piece.empty()) {
-          if (inside_) throw DamagedFile(fmt::format("'{}' is truncated: its zstd stream has no end", name_));
+          if (inside_) damage_ = fmt::format("'{}' is truncated: its zstd stream has no end", name_);
           break;
         }
         from_ = {piece.data(), piece.size(), 0};
       }
       const size_t left = ZSTD_decompressStream(z_, &to, &from_);
-      if (ZSTD_isError(left))
-        throw DamagedFile(fmt::format("'{}' is not valid zstd: {}", name_, ZSTD_getErrorName(left)));
+      if (ZSTD_isError(left)) {
+        damage_ = fmt::format("'{}' is not valid zstd: {}", name_, ZSTD_getErrorName(left));
+        break;
+      }
       inside_ = left != 0;
       flushing_ = to.pos == to.size && left != 0;  // output may be held that no input is needed for
     }

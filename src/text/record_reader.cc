@@ -34,7 +34,7 @@ class WholeText final : public FileRecords {
       record.bytes.resize(before + got);
       if (record.bytes.find('\0', before) != std::string::npos) break;  // binary: the rest is not needed
       if (static_cast<int64_t>(record.bytes.size()) > kLongestRecord) fail_too_long(path_, 1);
-      if (got < kBuffer) break;
+      if (got == 0) break;
     }
     size_ = static_cast<int64_t>(record.bytes.size());
     return true;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/temp_folder.h"
 
@@ -35,6 +36,27 @@ TEST(MegatronFile, HasTheBytesThatMegatronWrites) {
             "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0"
             "\3\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0"
             "\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"sv);
+}
+
+// tests/hf/megatron_test.py writes the files with megatron-core: tests/golden/megatron, and others for `make test-hf`.
+TEST(MegatronFile, ReadsWhatMegatronCoreWrites) {
+  const char* const others = std::getenv("QUINTET_MEGATRON_FILES");
+  const base::Path files =
+      others != nullptr ? base::Path(others) : base::Path(QUINTET_SOURCE_DIR "/tests/golden/megatron");
+  const auto expected = nlohmann::json::parse(base::read_file(files / "ids.json"));
+  ASSERT_EQ(expected.size(), 3u);
+  for (const auto& [name, content] : expected.items()) {
+    const auto corpus = open_foreign_file(files / name, content.at("vocab").get<int64_t>());
+    ASSERT_TRUE(corpus) << name;
+    std::vector<int32_t> ids;
+    std::vector<uint64_t> offsets = {0};
+    for (const auto& document : content.at("documents")) {
+      for (const auto& id : document) ids.push_back(id.get<int32_t>());
+      offsets.push_back(ids.size());
+    }
+    EXPECT_EQ(tokens_of(*corpus), ids) << name;
+    EXPECT_EQ(std::vector<uint64_t>(corpus->offsets().begin(), corpus->offsets().end()), offsets) << name;
+  }
 }
 
 TEST(MegatronFile, RoundTripsInBothWidths) {

@@ -22,7 +22,8 @@ class Stream : public testing::Test {
       std::ofstream out(path);
       std::string whole;
       for (int d = 0; d < 20 + f; ++d) {
-        const std::string text = fmt::format("<{}.{}{}>", f, d, std::string(static_cast<size_t>((7 * d + f) % 23), 'x'));
+        const std::string text =
+            fmt::format("<{}.{}{}>", f, d, std::string(static_cast<size_t>((7 * d + f) % 23), 'x'));
         out << "{\"text\": \"" << text << "\"}\n";
         whole += text;
         documents.push_back(text);
@@ -179,7 +180,8 @@ TEST_F(Stream, FaultsReachTheReader) {
   {
     SampleStream stream(options);
     for (int i = 0; i < 2; ++i)
-      EXPECT_CONTAINS(user_error([&] { stream.at(0); }), "bad.jsonl:2: no field \"text\"; the fields are: txt");
+      EXPECT_CONTAINS(user_error([&] { stream.at(0); }),
+                      "bad.jsonl:2: no field \"text\"; the fields are: txt");
   }
   std::ofstream(bad, std::ios::trunc) << "\n";
   EXPECT_CONTAINS(user_error([&] { SampleStream(options).at(0); }), "no text in");

@@ -153,6 +153,12 @@ TEST(RecordReader, ATruncatedFileIsOneDamagedRecordAndTheNextFileFollows) {
   const auto all = records(reader);
   ASSERT_GT(all.size(), 1000u);
   EXPECT_EQ(all.back().bytes, "good");
+  // What comes before the damage does not depend on where reading begins.
+  RecordReader half({folder / "a.jsonl.gz", folder / "b.txt"}, {});
+  Record record;
+  for (size_t i = 0; i < all.size() / 2; ++i) half.next(record);
+  RecordReader again({folder / "a.jsonl.gz", folder / "b.txt"}, {}, half.position());
+  EXPECT_EQ(records(again).size(), all.size() - all.size() / 2);
   const Record& damaged = all[all.size() - 2];
   EXPECT_CONTAINS(damaged.damage, "a.jsonl.gz' is truncated");
   EXPECT_EQ(document_of(Record(damaged), {}).outcome, Outcome::Damaged);
