@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file_system.h"
 
 namespace quintet::checkpoint {
 namespace {
@@ -63,35 +64,52 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
   file.commit();
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
-  const std::span<const std::byte> all = file_.bytes();
+namespace {
+
+// 0: unknown.
+int64_t element_bytes_of(std::string_view dtype) {
+  constexpr std::pair<std::string_view, int64_t> kSizes[] = {
+      {"BOOL", 1}, {"U8", 1}, {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
+      {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
+      {"F32", 4},  {"F64", 8}, {"I64", 8}, {"U64", 8},     {"C64", 8}};
+  for (const auto& [name, bytes] : kSizes)
+    if (name == dtype) return bytes;
+  return 0;
+}
+
+uint64_t header_length(std::span<const std::byte> first, int64_t file_bytes, const std::string& path) {
   uint64_t length = 0;
-  if (all.size() < 8)
-    base::fail_user("{} is not a safetensors file: {} bytes, expected at least 8", path, all.size());
-  std::memcpy(&length, all.data(), 8);
-  if (length > static_cast<uint64_t>(kMaxHeader) || length > all.size() - 8)
+  if (first.size() < 8)
+    base::fail_user("{} is not a safetensors file: {} bytes, expected at least 8", path, file_bytes);
+  std::memcpy(&length, first.data(), 8);
+  if (length > static_cast<uint64_t>(kMaxHeader) || static_cast<int64_t>(length) > file_bytes - 8)
     base::fail_user(
         "{} is not a safetensors file or is truncated: the header takes {} bytes, the file has {}", path,
-        length, all.size());
-  data_begin_ = 8 + static_cast<int64_t>(length);
-  const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_begin_;
-  const auto header =
-      nlohmann::json::parse(reinterpret_cast<const char*>(all.data()) + 8,
-                            reinterpret_cast<const char*>(all.data()) + data_begin_, nullptr, false);
-  if (!header.is_object()) base::fail_user("{}: the header is not a JSON object", path);
-  for (const auto& [name, entry] : header.items()) {
+        length, file_bytes);
+  return length;
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_begin, int64_t file_bytes,
+                                           const std::string& path) {
+  const int64_t data_bytes = file_bytes - data_begin;
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) base::fail_user("{}: the header is not a JSON object", path);
+  SafetensorsHeader header;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {
       for (const auto& [key, value] : entry.items())
-        if (value.is_string()) metadata_[key] = value.get<std::string>();
+        if (value.is_string()) header.metadata[key] = value.get<std::string>();
       continue;
     }
-    TensorInfo info{.name = name, .shape = {}};
+    SafetensorsEntry info{.name = name, .dtype = {}, .shape = {}};
     std::vector<int64_t> range;
     try {
-      const auto dtype = parse_safetensors_dtype(entry.at("dtype").get<std::string>());
-      if (!dtype)
+      info.dtype = entry.at("dtype").get<std::string>();
+      if (element_bytes_of(info.dtype) == 0)
         base::fail_user("{}: tensor {} has unsupported dtype {}", path, name, entry.at("dtype").dump());
-      info.dtype = *dtype;
       for (const char* list : {"shape", "data_offsets"})  // get() would round fractions
         for (const auto& number : entry.at(list))
           if (!number.is_number_integer())
@@ -104,19 +122,19 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     bool fits = range.size() == 2 && range[0] >= 0 && range[0] <= range[1] && range[1] <= data_bytes;
     int64_t count = 1;  // elements, then bytes
     for (const int64_t d : info.shape) fits = fits && d >= 0 && !__builtin_mul_overflow(count, d, &count);
-    fits = fits && !__builtin_mul_overflow(count, base::size_of(info.dtype), &count);
+    fits = fits && !__builtin_mul_overflow(count, element_bytes_of(info.dtype), &count);
     if (!fits || range[1] - range[0] != count)
       base::fail_user(
           "{}: tensor {} does not match the file: data_offsets {} of {} data bytes; is the file truncated?",
           path, name, entry.at("data_offsets").dump(), data_bytes);
-    ranges_.emplace_back(range[0], range[1]);
-    tensors_.push_back(std::move(info));
+    ranges.emplace_back(range[0], range[1]);
+    info.begin = data_begin + range[0], info.end = data_begin + range[1];
+    header.tensors.push_back(std::move(info));
   }
   // The format demands that tensors cover the data without gaps and overlaps.
-  std::vector<std::pair<int64_t, int64_t>> sorted = ranges_;
-  std::sort(sorted.begin(), sorted.end());
+  std::sort(ranges.begin(), ranges.end());
   int64_t covered = 0;
-  for (const auto& [begin, end] : sorted) {
+  for (const auto& [begin, end] : ranges) {
     if (begin != covered)
       base::fail_user("{}: tensors {} in the data: one begins at byte {}, the one before it ends at {}", path,
                       begin < covered ? "overlap" : "leave a gap", begin, covered);
@@ -125,6 +143,32 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
   if (covered != data_bytes)
     base::fail_user("{}: {} bytes after the last tensor; the file is damaged or has been appended to", path,
                     data_bytes - covered);
+  return header;
+}
+
+SafetensorsHeader read_safetensors_header(const std::string& path) {
+  const base::InputFile file{base::Path(path)};
+  std::byte first[8];
+  const std::span<std::byte> read(first, static_cast<size_t>(std::min<int64_t>(8, file.size())));
+  file.read(0, read);
+  std::string text(header_length(read, file.size(), path), '\0');
+  file.read(8, std::as_writable_bytes(std::span(text)));
+  return parse_safetensors_header(text, 8 + static_cast<int64_t>(text.size()), file.size(), path);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
+  const std::span<const std::byte> all = file_.bytes();
+  const auto size = static_cast<int64_t>(all.size());
+  const uint64_t length = header_length(all.first(std::min<size_t>(8, all.size())), size, path);
+  SafetensorsHeader header = parse_safetensors_header(
+      {reinterpret_cast<const char*>(all.data()) + 8, length}, 8 + static_cast<int64_t>(length), size, path);
+  metadata_ = std::move(header.metadata);
+  for (SafetensorsEntry& entry : header.tensors) {
+    const auto dtype = parse_safetensors_dtype(entry.dtype);
+    if (!dtype) base::fail_user("{}: tensor {} has unsupported dtype \"{}\"", path, entry.name, entry.dtype);
+    ranges_.emplace_back(entry.begin, entry.end);
+    tensors_.push_back({.name = std::move(entry.name), .dtype = *dtype, .shape = std::move(entry.shape)});
+  }
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {
@@ -137,7 +181,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) cons
   const size_t index = static_cast<size_t>(&tensor - tensors_.data());
   QUINTET_CHECK(index < tensors_.size(), "the tensor belongs to another file");
   const auto [begin, end] = ranges_[index];
-  return file_.bytes().subspan(static_cast<size_t>(data_begin_ + begin), static_cast<size_t>(end - begin));
+  return file_.bytes().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
 }  // namespace quintet::checkpoint

@@ -33,6 +33,22 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
                        const std::map<std::string, std::string>& metadata,
                        const std::function<void(size_t index, std::span<std::byte> out)>& fill);
 
+// The header of a file as it is, dtypes that we have no type for included (F8_E4M3).
+struct SafetensorsEntry {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;  // bytes of the file
+};
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> tensors;
+  std::map<std::string, std::string> metadata;
+};
+// Reads the header only. UserError unless it is one of a file of that size, whose tensors cover all data.
+SafetensorsHeader read_safetensors_header(const std::string& path);
+// The same for the header's text, which ends at byte `data_begin` of a file of `file_bytes`.
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_begin, int64_t file_bytes,
+                                           const std::string& path);
+
 // A memory-mapped file. Opening it validates every size and range; a file that contradicts its own header is
 // a UserError.
 class SafetensorsFile {
@@ -48,9 +64,8 @@ class SafetensorsFile {
   std::string path_;
   base::MappedFile file_;
   std::vector<TensorInfo> tensors_;
-  std::vector<std::pair<int64_t, int64_t>> ranges_;
+  std::vector<std::pair<int64_t, int64_t>> ranges_;  // of the file
   std::map<std::string, std::string> metadata_;
-  int64_t data_begin_ = 0;
 };
 
 }  // namespace quintet::checkpoint

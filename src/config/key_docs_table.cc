@@ -37,6 +37,10 @@ constexpr KeyDoc kKeys[] = {
     {"model.preset",
      "A published model whose sizes the other keys start from: `quintet init --help` lists them.",
      "\"llama3-8b\"", "none"},
+    {"model.hf",
+     "The folder of a Hugging Face model: sizes from its config.json, first weights from its safetensors, and "
+     "its tokenizer where data.tokenizer is not given (docs/huggingface.md).",
+     "\"Llama-3.2-1B\"", "none"},
     {"model.family",
      "llama: RMSNorm, RoPE, a gated network; also Mistral, Qwen, Gemma, OLMo 2, SmolLM3, DeepSeek. gpt2: "
      "LayerNorm, learned positions, GELU, biases. neox: as gpt2, with RoPE. custom: supplied by a program "

@@ -19,6 +19,7 @@
 #include "config/accepted.h"
 #include "config/byte_size.h"
 #include "config/codes.h"
+#include "config/hf/config.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -535,18 +536,97 @@ class Reader {
 
 // ---- presets and defaults that depend on other keys
 
-// The preset's row, without the values that given keys make stale: a derived value follows its source.
+std::string given_text(const Leaves& leaves, const char* key) {
+  const auto leaf = leaves.find(key);
+  return leaf == leaves.end() ? "" : leaf->second->value_exact<std::string>().value_or("");
+}
+
+// Values that what the key names would provide are unknown, not missing.
+void spoil_model(const Leaves& leaves, Report& report) {
+  for (const std::string& key : known_keys().keys)
+    if (key.starts_with("model.") && key != "model.preset" && !leaves.contains(key)) report.spoil(key);
+}
+
+void start_from_model(Recipe& recipe, const Model* preset, const Leaves& leaves);
+
 void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
-  const auto leaf = leaves.find("model.preset");
-  const auto name = leaf == leaves.end() ? std::nullopt : leaf->second->value_exact<std::string>();
-  if (!name || name->empty()) return;
-  const Model* preset = find_preset(*name);
-  if (preset == nullptr) {
-    // Another rule reports the unknown preset; the values it would provide are unknown, not missing.
-    for (const std::string& key : known_keys().keys)
-      if (key.starts_with("model.") && key != "model.preset" && !leaves.contains(key)) report.spoil(key);
-    return;
+  const std::string name = given_text(leaves, "model.preset");
+  if (name.empty()) return;
+  if (const Model* preset = find_preset(name))
+    start_from_model(recipe, preset, leaves);
+  else
+    spoil_model(leaves, report);  // another rule reports the unknown preset
+}
+
+// A path of the recipe, made absolute: relative to the recipe's folder, or, from an override, to the working
+// directory. Values of overrides have no line (apply_override).
+base::Path placed(const Leaves& leaves, const char* key, const std::string& text,
+                  const std::optional<base::Path>& folder) {
+  const auto leaf = leaves.find(key);
+  const bool in_file = folder && leaf != leaves.end() && leaf->second->source().begin.line > 0;
+  return std::filesystem::absolute(in_file ? *folder / text : base::Path(text)).lexically_normal();
+}
+
+// The model of a Hugging Face folder, and its tokenizer. A recipe that has all sizes (the resolved recipe of a
+// run) is complete without the folder.
+void start_from_hf(Recipe& recipe, const Leaves& leaves, const std::optional<base::Path>& folder,
+                   Report& report) {
+  const std::string text = given_text(leaves, "model.hf");
+  if (text.empty()) return;
+  if (!given_text(leaves, "model.preset").empty())
+    report.add("model.hf and model.preset exclude each other", "model.preset",
+               "contradicts model.hf: both set the sizes of the model", "leave one of them out");
+  const base::Path path = placed(leaves, "model.hf", text, folder);
+  recipe.model.hf = path.string();
+  if (const auto why = why_no_hf_folder(path, text)) {
+    const auto is_missing = [&](const char* key) { return !leaves.contains(key); };
+    const std::array sizes = {"model.layers", "model.embed", "model.heads", "model.vocab", "data.tokenizer"};
+    if (std::none_of(sizes.begin(), sizes.end(), is_missing)) return;
+    report.add("model.hf is a Hugging Face folder", "model.hf", *why);
+    return spoil_model(leaves, report);
   }
+  const HfConfig config = read_hf_config(base::read_file(path / kHfConfigFile));
+  for (const std::string& problem : config.problems)
+    report.add("config.json is supported", "model.hf", fmt::format("{}: {}", kHfConfigFile, problem));
+  if (!config.problems.empty()) return spoil_model(leaves, report);
+  Model model = config.model;
+  model.hf = path.string();
+  start_from_model(recipe, &model, leaves);
+  if (leaves.contains("data.tokenizer")) return;
+  if (has_tokenizer(path))
+    recipe.data.tokenizer = path.string();
+  else
+    report.add("model.hf has a tokenizer", "data.tokenizer",
+               fmt::format("is required: \"{}\" has neither tokenizer.json nor tokenizer.model", text));
+}
+
+// The texts of the model's keys.
+std::map<std::string, std::string> model_texts(const Recipe& recipe) {
+  std::map<std::string, std::string> texts;
+  for_each_key(recipe, [&]<class T>(const char* key, const T& v, const auto&...) {
+    if (!std::string_view(key).starts_with("model.")) return;
+    if constexpr (std::is_enum_v<T>)
+      texts[key] = fmt::format("\"{}\"", name_of(v));
+    else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+      texts[key] = fmt::format("{}", v);
+  });
+  return texts;
+}
+
+// `before` is the recipe as model.hf sets it.
+void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const Leaves& leaves, Report& report) {
+  if (before.model.hf.empty() || before.model.layers == 0) return;
+  const auto hf = model_texts(before), here = model_texts(recipe);
+  for (const auto& [key, text] : here)
+    if (leaves.contains(key) && !is_free_beside_hf(key) && hf.at(key) != text && report.usable(key))
+      report.add("model keys agree with config.json", key,
+                 fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text, kHfConfigFile,
+                             hf.at(key)),
+                 "leave it out");
+}
+
+// The model, without the values that given keys make stale: a derived value follows its source.
+void start_from_model(Recipe& recipe, const Model* preset, const Leaves& leaves) {
   const auto given = [&](const char* key) { return leaves.contains(std::string("model.") + key); };
   Model m = *preset;
   if ((given("embed") || given("heads")) && preset->head_dim == preset->embed / preset->heads) m.head_dim = 0;
@@ -683,7 +763,11 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 
   Recipe recipe;
   start_from_preset(recipe, leaves, report);
+  start_from_hf(recipe, leaves, folder, report);
+  const Recipe before = recipe;
   for_each_key(recipe, Reader(leaves, report));
+  recipe.model.hf = before.model.hf;  // absolute
+  check_agreement_with_hf(before, recipe, leaves, report);
   const Given given = [&](const std::string& key) { return leaves.contains(key); };
   // Before anything is derived: an explicit 0 is not the same as a missing value.
   check_limits(recipe, given, Keys::Given, report);

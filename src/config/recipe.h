@@ -96,6 +96,7 @@ struct Mla {
 
 struct Model {
   std::string preset;  // empty, or the preset (presets.h) that the other keys started from
+  std::string hf;      // empty, or the folder of a Hugging Face model: sizes and first weights are its own
   Family family = Family::Llama;
   int64_t layers = 0;
   int64_t embed = 0;

@@ -44,6 +44,7 @@ void for_each_key(R& r, V&& v) {
 
   auto& m = r.model;
   v("model.preset", m.preset);
+  v("model.hf", m.hf);
   v("model.family", m.family);
   v("model.layers", m.layers, count_from(1));
   v("model.embed", m.embed, count_from(1));

@@ -5,8 +5,7 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<UnsupportedKey, 2> kUnsupportedKeys = {{
-    {"model.hf", ""},
+constexpr std::array<UnsupportedKey, 1> kUnsupportedKeys = {{
     {"memory.offload", "\"none\""},
 }};
 

@@ -1,0 +1,186 @@
+#include "config/hf/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "config/hf/keys.h"
+
+namespace quintet::config {
+namespace {
+
+// Keys of every family that do not change what the model computes from its weights: names and versions, token
+// ids, defaults of generation, outputs of Python classes.
+const std::set<std::string>& irrelevant_keys() {
+  static const std::set<std::string> kKeys = {
+      "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "auto_map",
+      "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "cross_attention_hidden_size",
+      "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype", "early_stopping",
+      "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty", "finetuning_task",
+      "forced_bos_token_id", "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "label2id",
+      "length_penalty", "max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+      "num_beams", "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states",
+      "output_past", "output_router_logits", "output_scores", "pad_token_id", "prefix", "pretraining_tp",
+      "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate",
+      "sep_token_id", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
+      "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
+      "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache"};
+  return kKeys;
+}
+
+// Keys of every family with one value that is supported.
+std::vector<HfKey> common_keys() {
+  return {only("is_encoder_decoder", false), only("add_cross_attention", false),
+          only("tie_encoder_decoder", false), only("chunk_size_feed_forward", 0),
+          only("pruned_heads", HfJson::object())};
+}
+
+void resolve_sizes(Model& m) {
+  if (m.kv_heads == 0) m.kv_heads = m.heads;
+  if (m.mla.kv_rank > 0)
+    m.head_dim = m.mla.nope_dim + m.mla.rope_dim;
+  else if (m.head_dim == 0 && m.heads > 0)
+    m.head_dim = m.embed / m.heads;
+  if (m.family == Family::Gpt2 && m.ffn == 0) m.ffn = 4 * m.embed;
+  if (m.moe.experts > 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
+}
+
+// Settings of training, which a config.json says nothing reliable about.
+void copy_training_settings(const Model& from, Model& to) {
+  const Moe& a = from.moe;
+  Moe& b = to.moe;
+  b.balance_loss = a.balance_loss, b.balance_scope = a.balance_scope, b.z_loss = a.z_loss;
+  if ((a.bias_rate > 0) == (b.bias_rate > 0)) b.bias_rate = a.bias_rate;
+  b.capacity_factor = a.capacity_factor, b.drop = a.drop, b.capacity_group = a.capacity_group;
+  b.pad = a.pad, b.force_balance = a.force_balance;
+  to.preset = from.preset, to.demands = from.demands, to.dropout = from.dropout, to.hf = from.hf;
+}
+
+HfJson written(const Model& model, const HfFamily& family) {
+  HfJson config = HfJson::object();
+  config["architectures"] = {std::string(family.architectures[0])};
+  config["model_type"] = std::string(family.type);
+  for (const HfKey& key : family.keys()) key.write(model, config);
+  return config;
+}
+
+}  // namespace
+
+HfConfig read_hf_config(std::string_view text) {
+  HfConfig result;
+  HfProblems problems;
+  const HfJson config = HfJson::parse(text, nullptr, false);
+  if (!config.is_object()) {
+    result.problems.push_back("is not a JSON object");
+    return result;
+  }
+  const HfJson* const type = find_key(config, {"model_type"});
+  const std::string name = type != nullptr && type->is_string() ? type->get<std::string>() : "";
+  result.family = find_hf_family(name);
+  if (result.family == nullptr) {
+    std::string known;
+    for (const HfFamily& f : hf_families()) known += (known.empty() ? "" : ", ") + std::string(f.type);
+    result.problems.push_back(
+        type == nullptr ? fmt::format("lacks model_type; supported: {}", known)
+                        : fmt::format("model_type = {} is not supported; supported: {}", type->dump(), known));
+    return result;
+  }
+  if (const HfJson* const list = find_key(config, {"architectures"}); list != nullptr) {
+    bool accepted = false;
+    if (list->is_array() && list->size() == 1 && (*list)[0].is_string())
+      for (const std::string_view a : result.family->architectures)
+        accepted = accepted || (*list)[0].get<std::string>() == a;
+    if (!accepted)
+      problems.add("architectures = {} is not supported; only [\"{}\"]", list->dump(),
+                   result.family->architectures[0]);
+  }
+  std::set<std::string> known = irrelevant_keys();
+  known.insert({"model_type", "architectures", "quantization_config"});
+  for (const auto& keys : {result.family->keys(), common_keys()})
+    for (const HfKey& key : keys) {
+      key.read(config, result.model, problems);
+      known.insert(key.names.begin(), key.names.end());
+    }
+  for (const auto& [key, value] : config.items()) {
+    if (known.contains(key)) continue;
+    const std::vector<std::string> names(known.begin(), known.end());
+    const auto near = base::nearest_word(key, names);
+    problems.add("{} = {} is not a key that model_type \"{}\" is known to have{}", key, value.dump(), name,
+                 near ? fmt::format("; did you mean {}?", *near) : "");
+  }
+  if (const HfJson* const layers = find_key(config, {"num_nextn_predict_layers", "num_mtp_layers"});
+      layers != nullptr && layers->is_number_integer() && known.contains("num_nextn_predict_layers"))
+    result.predict_layers = std::clamp<int64_t>(layers->get<int64_t>(), 0, 1 << 10);
+  resolve_sizes(result.model);
+  result.problems = std::move(problems.list);
+  return result;
+}
+
+const HfFamily* hf_family_of(const Model& model, std::string* why_not) {
+  std::string tried;
+  for (const HfFamily& family : hf_families()) {
+    HfConfig back = read_hf_config(written(model, family).dump());
+    if (!back.problems.empty()) {
+      tried += fmt::format("\n  {}: {}", family.type, back.problems[0]);
+      continue;
+    }
+    copy_training_settings(model, back.model);
+    if (back.model == model) return &family;
+  }
+  if (why_not != nullptr)
+    *why_not = fmt::format("no Hugging Face family that Quintet knows has this combination of [model] keys{}", tried);
+  return nullptr;
+}
+
+std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
+                           std::string_view dtype) {
+  HfJson config = written(model, family);
+  const HfConfig before = read_hf_config(original);
+  if (before.family == &family && before.problems.empty()) {
+    const HfJson now = std::move(config), then = written(before.model, family);
+    config = HfJson::parse(original);
+    for (const auto& [key, value] : now.items())
+      if (then[key] != value) {
+        config[key] = value;
+        if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
+      }
+    config.erase("quantization_config");
+    config.erase("num_mtp_layers");
+    if (before.predict_layers > 0) config["num_nextn_predict_layers"] = 0;
+  }
+  const bool old = config.contains("torch_dtype");
+  config[old ? "torch_dtype" : "dtype"] = dtype;
+  return base::json_text(config, 3) + "\n";
+}
+
+bool is_free_beside_hf(std::string_view key) {
+  static const std::set<std::string_view> kFree = {
+      "model.hf", "model.preset", "model.dropout", "model.rope_theta", "model.moe.balance_loss",
+      "model.moe.balance_scope", "model.moe.z_loss", "model.moe.bias_rate", "model.moe.capacity_factor",
+      "model.moe.drop", "model.moe.capacity_group", "model.moe.pad", "model.moe.force_balance"};
+  return kFree.contains(key) || key.starts_with("model.rope_scaling.");
+}
+
+std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::string& as_given) {
+  if (base::file_exists(path / kHfConfigFile)) return std::nullopt;
+  if (base::directory_exists(path))
+    return fmt::format("\"{}\" has no {}: it must be a folder as Hugging Face models are published", as_given,
+                       kHfConfigFile);
+  const size_t slash = as_given.find('/');
+  const bool is_name = slash != std::string::npos && slash > 0 && slash + 1 < as_given.size() &&
+                       as_given.find('/', slash + 1) == std::string::npos && as_given[0] != '.';
+  if (is_name)
+    return fmt::format(
+        "\"{}\" is no folder; Quintet does not download. Run 'hf download {} --local-dir {}', then set "
+        "model.hf = \"{}\"",
+        as_given, as_given, as_given.substr(slash + 1), as_given.substr(slash + 1));
+  return fmt::format("\"{}\" does not exist", as_given);
+}
+
+bool has_tokenizer(const base::Path& folder) {
+  return base::file_exists(folder / "tokenizer.json") || base::file_exists(folder / "tokenizer.model");
+}
+
+}  // namespace quintet::config

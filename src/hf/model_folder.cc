@@ -1,0 +1,104 @@
+#include "hf/model_folder.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <set>
+
+#include "base/convert.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace quintet::hf {
+namespace {
+
+constexpr size_t kMaxListed = 20;
+
+config::HfConfig config_of(const base::Path& folder) {
+  const base::Path file = folder / config::kHfConfigFile;
+  config::HfConfig config = config::read_hf_config(base::read_file(file));
+  if (!config.problems.empty())
+    base::fail_user("{} cannot be used:\n  {}", file.string(), fmt::join(config.problems, "\n  "));
+  return config;
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*')
+    return matches(pattern.substr(1), name) || (!name.empty() && matches(pattern, name.substr(1)));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && matches(pattern.substr(1), name.substr(1));
+}
+
+ModelFolder::ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours)
+    : source_(open_tensors(folder)),
+      map_([&] {
+        const config::HfConfig config = config_of(folder);
+        return std::make_unique<NameMap>(*config.family, model, std::move(ours),
+                                         [&](const std::string& name) { return source_->find(name) != nullptr; });
+      }()),
+      reader_(*source_, *map_) {
+  check(model, config_of(folder).predict_layers);
+}
+
+void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
+  std::vector<std::string> problems;
+  std::set<std::string> used, types;
+  for (const TheirTensor& t : map_->theirs()) {
+    used.insert(t.name);
+    const TensorInfo* const found = source_->find(t.name);
+    if (found == nullptr) {
+      problems.push_back(fmt::format("{} is missing", t.name));
+      continue;
+    }
+    if (found->shape != t.shape)
+      problems.push_back(fmt::format("{} has shape [{}], but the model needs [{}]", t.name,
+                                     fmt::join(found->shape, ", "), fmt::join(t.shape, ", ")));
+    if (!base::is_floating(found->dtype))
+      problems.push_back(fmt::format("{} has type {}; expected f64, f32, bf16 or f16", t.name,
+                                     to_string(found->dtype)));
+  }
+  int64_t left_out = 0;
+  for (const TensorInfo& t : source_->tensors()) {
+    if (used.contains(t.name)) continue;
+    bool known = model.tied && t.name == "lm_head.weight";
+    for (const std::string_view pattern : map_->family().unused) known = known || matches(pattern, t.name);
+    for (int64_t i = 0; i < predict_layers; ++i)
+      if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i))) known = true, ++left_out;
+    if (!known) problems.push_back(fmt::format("{} is unexpected: the model has no such parameter", t.name));
+  }
+  if (!problems.empty()) {
+    const size_t listed = std::min(problems.size(), kMaxListed);
+    const std::vector<std::string> first(problems.begin(), problems.begin() + static_cast<ptrdiff_t>(listed));
+    base::fail_user("the weights in '{}' are not those of its config.json:\n  {}{}", source_->path().string(),
+                    fmt::join(first, "\n  "),
+                    problems.size() > listed ? fmt::format("\n  and {} more", problems.size() - listed) : "");
+  }
+  if (left_out > 0)
+    notes_.push_back(fmt::format(
+        "{} tensors of the layers for multi-token prediction are left out: this version does not train them", left_out));
+}
+
+void ModelFolder::check_tied_head() {
+  const TensorInfo* const head = source_->find("lm_head.weight");
+  const std::vector<Link>* const embed = map_->find("embed.weight");
+  if (head == nullptr || embed == nullptr || map_->find("head.weight") != nullptr) return;
+  const TensorInfo& table = *source_->find(map_->theirs()[embed->front().theirs].name);
+  bool equal = head->shape == table.shape && head->dtype == table.dtype;
+  const int64_t size = base::size_of(head->dtype), step = WeightReader::kBufferBytes / size;
+  std::vector<std::byte> a, b;
+  for (int64_t at = 0; equal && at < head->count(); at += step) {
+    const int64_t n = std::min(step, head->count() - at);
+    a.resize(static_cast<size_t>(n * size)), b.resize(a.size());
+    source_->read(*head, at, a), source_->read(table, at, b);
+    equal = std::memcmp(a.data(), b.data(), a.size()) == 0;
+  }
+  if (!equal)
+    base::fail_user(
+        "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to false to train "
+        "both, or remove lm_head.weight",
+        source_->path().string(), table.name);
+}
+
+}  // namespace quintet::hf

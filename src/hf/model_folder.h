@@ -1,0 +1,36 @@
+// A Hugging Face model folder, checked against the parameters that a model needs.
+#pragma once
+
+#include "config/hf/config.h"
+#include "hf/strided.h"
+
+namespace quintet::hf {
+
+class ModelFolder {
+ public:
+  // `ours`: the model's parameters and states. UserError with everything that is wrong at once: tensors that
+  // are missing, have another shape or no floating type, and tensors that the model has no use for.
+  ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours);
+
+  WeightReader& reader() { return reader_; }
+  TensorSource& source() { return *source_; }
+  const NameMap& map() const { return *map_; }
+  // For the user: what was left out or converted.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  // With tied embeddings, files may also have the head: it must be equal. Reads both. UserError otherwise.
+  void check_tied_head();
+
+ private:
+  void check(const config::Model& model, int64_t predict_layers);
+
+  std::unique_ptr<TensorSource> source_;
+  std::unique_ptr<NameMap> map_;
+  WeightReader reader_;
+  std::vector<std::string> notes_;
+};
+
+// Whether a name matches a pattern with * and ?.
+bool matches(std::string_view pattern, std::string_view name);
+
+}  // namespace quintet::hf

@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/store.h"
+#include "hf/checkpoint_source.h"
+#include "hf/safetensors_source.h"
+#include "hf/tensor_source.h"
+#include "hf/torch_source.h"
+
+namespace quintet::hf {
+namespace {
+
+constexpr const char* kSafetensorsIndex = "model.safetensors.index.json";
+constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
+
+std::vector<base::Path> files_with(const base::Path& folder, std::string_view ending) {
+  std::vector<base::Path> files;
+  for (const base::Path& entry : base::list_folder(folder))
+    if (entry.string().ends_with(ending) && base::file_exists(folder / entry.filename()))
+      files.push_back(folder / entry.filename());
+  return files;
+}
+
+// The files that an index names, in order, all of which must exist.
+std::vector<base::Path> indexed(const base::Path& folder, const std::map<std::string, std::string>& listed) {
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : listed) names.insert(file);
+  std::vector<base::Path> files;
+  std::string missing;
+  for (const std::string& name : names) {
+    if (!base::file_exists(folder / name)) missing += (missing.empty() ? "" : ", ") + name;
+    files.push_back(folder / name);
+  }
+  if (!missing.empty())
+    base::fail_user("'{}' lacks {}, which its index lists; is the download complete?", folder.string(), missing);
+  return files;
+}
+
+std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
+  if (base::file_exists(folder / kSafetensorsIndex)) {
+    const auto listed =
+        parse_weight_index(base::read_file(folder / kSafetensorsIndex), (folder / kSafetensorsIndex).string());
+    return std::make_unique<SafetensorsSource>(folder, indexed(folder, listed), listed);
+  }
+  if (base::file_exists(folder / "model.safetensors"))
+    return std::make_unique<SafetensorsSource>(folder, std::vector{folder / "model.safetensors"},
+                                               std::map<std::string, std::string>());
+  if (base::file_exists(folder / ".metadata")) return open_distributed(folder);
+  const std::vector<base::Path> tensors = files_with(folder, ".safetensors");
+  if (std::any_of(tensors.begin(), tensors.end(),
+                  [](const base::Path& p) { return p.filename().string().find("-of-") != std::string::npos; }))
+    base::fail_user("'{}' has {} safetensors files but no {}; is the download complete?", folder.string(),
+                    tensors.size(), kSafetensorsIndex);
+  if (!tensors.empty())
+    return std::make_unique<SafetensorsSource>(folder, tensors, std::map<std::string, std::string>());
+  if (base::file_exists(folder / kTorchIndex)) {
+    const auto listed = parse_weight_index(base::read_file(folder / kTorchIndex), (folder / kTorchIndex).string());
+    return open_torch(folder, indexed(folder, listed));
+  }
+  if (base::file_exists(folder / "pytorch_model.bin")) return open_torch(folder, {folder / "pytorch_model.bin"});
+  const std::vector<base::Path> pickles = files_with(folder, ".bin");
+  if (!pickles.empty()) return open_torch(folder, pickles);
+  base::fail_user(
+      "'{}' has no weights: expected *.safetensors, {}, pytorch_model*.bin, or .metadata of a distributed "
+      "checkpoint",
+      folder.string(), kSafetensorsIndex);
+}
+
+}  // namespace
+
+bool is_own_checkpoint(const base::Path& path) {
+  if (path.filename() == checkpoint::kManifestFile || base::file_exists(path / checkpoint::kManifestFile)) return true;
+  for (const base::Path& folder : {path, path / checkpoint::kStoreFolder})
+    if (checkpoint::Store(folder).newest()) return true;
+  return false;
+}
+
+std::unique_ptr<TensorSource> open_tensors(const base::Path& path) {
+  if (base::file_exists(path)) {
+    const std::string name = path.filename().string();
+    if (name.ends_with(".safetensors"))
+      return std::make_unique<SafetensorsSource>(path, std::vector{path}, std::map<std::string, std::string>());
+    for (const char* ending : {".bin", ".pt", ".pth"})
+      if (name.ends_with(ending)) return open_torch(path, {path});
+    if (name != checkpoint::kManifestFile)
+      base::fail_user("'{}' is no file of weights: expected .safetensors, .bin, .pt or .pth", path.string());
+  }
+  if (is_own_checkpoint(path)) return std::make_unique<CheckpointSource>(checkpoint::find_checkpoint(path));
+  if (!base::directory_exists(path)) base::fail_user("'{}' does not exist", path.string());
+  return open_folder(path);
+}
+
+}  // namespace quintet::hf

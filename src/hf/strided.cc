@@ -1,0 +1,312 @@
+#include "hf/strided.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/convert.h"
+#include "base/error.h"
+
+namespace quintet::hf {
+
+using base::DType;
+
+namespace {
+
+template <class T>
+void copy_loops(const T* from, T* to, const Loop* loops, size_t count) {
+  if (count == 0) {
+    *to = *from;
+    return;
+  }
+  const Loop& l = *loops;
+  if (count == 1) {
+    if (l.from == 1 && l.to == 1)
+      std::memcpy(to, from, static_cast<size_t>(l.count) * sizeof(T));
+    else
+      for (int64_t i = 0; i < l.count; ++i) to[i * l.to] = from[i * l.from];
+    return;
+  }
+  for (int64_t i = 0; i < l.count; ++i) copy_loops(from + i * l.from, to + i * l.to, loops + 1, count - 1);
+}
+
+// Outermost first by stride in `from`; loops of one are gone, and those that follow each other in both orders
+// are one.
+std::vector<Loop> simplified(std::vector<Loop> loops) {
+  std::erase_if(loops, [](const Loop& l) { return l.count == 1; });
+  std::stable_sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) { return a.from > b.from; });
+  std::vector<Loop> out;
+  for (const Loop& l : loops) {
+    if (!out.empty() && out.back().from == l.count * l.from && out.back().to == l.count * l.to)
+      out.back() = {out.back().count * l.count, l.from, l.to};
+    else
+      out.push_back(l);
+  }
+  return out;
+}
+
+std::vector<int64_t> row_major(const std::vector<int64_t>& size) {
+  std::vector<int64_t> strides(size.size());
+  int64_t stride = 1;
+  for (size_t d = size.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= size[d];
+  }
+  return strides;
+}
+
+int64_t count_of(const std::vector<int64_t>& size) {
+  int64_t n = 1;
+  for (const int64_t s : size) n *= s;
+  return n;
+}
+
+void add_boxes(const std::vector<int64_t>& size, size_t dim, std::vector<int64_t> fixed, int64_t first, int64_t count,
+               int64_t at, std::vector<Box>& out) {
+  if (count == 0) return;
+  int64_t inner = 1;
+  for (size_t d = dim + 1; d < size.size(); ++d) inner *= size[d];
+  const auto add = [&](int64_t begin, int64_t length, int64_t where) {
+    Box box{.begin = fixed, .size = std::vector<int64_t>(dim, 1), .at = where};
+    box.begin.push_back(begin), box.size.push_back(length);
+    for (size_t d = dim + 1; d < size.size(); ++d) box.begin.push_back(0), box.size.push_back(size[d]);
+    out.push_back(std::move(box));
+  };
+  const int64_t end = first + count, low = (first + inner - 1) / inner, high = end / inner;
+  const auto within = [&](int64_t index, int64_t from, int64_t n, int64_t where) {
+    std::vector<int64_t> deeper = fixed;
+    deeper.push_back(index);
+    add_boxes(size, dim + 1, std::move(deeper), from, n, where, out);
+  };
+  if (first / inner == (end - 1) / inner && count < inner) return within(first / inner, first % inner, count, at);
+  if (first % inner != 0) within(first / inner, first % inner, low * inner - first, at);
+  if (high > low) add(low, high - low, at + low * inner - first);
+  if (end % inner != 0) within(high, 0, end % inner, at + high * inner - first);
+}
+
+}  // namespace
+
+void copy_strided(const std::byte* from, std::byte* to, const std::vector<Loop>& loops, int64_t size) {
+  switch (size) {
+    case 1:
+      return copy_loops(reinterpret_cast<const uint8_t*>(from), reinterpret_cast<uint8_t*>(to), loops.data(),
+                        loops.size());
+    case 2:
+      return copy_loops(reinterpret_cast<const uint16_t*>(from), reinterpret_cast<uint16_t*>(to), loops.data(),
+                        loops.size());
+    case 4:
+      return copy_loops(reinterpret_cast<const uint32_t*>(from), reinterpret_cast<uint32_t*>(to), loops.data(),
+                        loops.size());
+    case 8:
+      return copy_loops(reinterpret_cast<const uint64_t*>(from), reinterpret_cast<uint64_t*>(to), loops.data(),
+                        loops.size());
+    default:
+      base::fail_internal("elements of {} bytes", size);
+  }
+}
+
+std::vector<Box> boxes_of(const std::vector<int64_t>& size, int64_t first, int64_t count) {
+  std::vector<Box> boxes;
+  if (size.empty()) {
+    if (count > 0) boxes.push_back({});
+    return boxes;
+  }
+  add_boxes(size, 0, {}, first, count, 0, boxes);
+  return boxes;
+}
+
+std::vector<Transfer> transfers_of(const Link& link, const std::vector<int64_t>& shape, const Box& box) {
+  std::vector<Transfer> all = {{.from = link.offset, .to = 0, .loops = {}}};
+  const std::vector<int64_t> to = row_major(box.size);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (link.expert >= 0 && d == 0) continue;
+    const int64_t begin = box.begin[d], end = begin + box.size[d], stride = link.stride[d];
+    if (!link.interleaved[d]) {
+      for (Transfer& t : all) t.from += begin * stride, t.loops.push_back({box.size[d], stride, to[d]});
+      continue;
+    }
+    const int64_t half = shape[d] / 2;
+    std::vector<Transfer> split;
+    for (const int64_t h : {0, 1}) {
+      const int64_t low = std::max(begin, h * half), high = std::min(end, (h + 1) * half);
+      if (low >= high) continue;
+      for (Transfer t : all) {
+        t.from += (2 * (low - h * half) + h) * stride;
+        t.to += (low - begin) * to[d];
+        t.loops.push_back({high - low, 2 * stride, to[d]});
+        split.push_back(std::move(t));
+      }
+    }
+    all = std::move(split);
+  }
+  for (Transfer& t : all) t.loops = simplified(std::move(t.loops));
+  return all;
+}
+
+void WeightReader::read(const std::string& ours, const Region& region, DType dtype, std::span<std::byte> out) {
+  const std::vector<Link>* const links = map_.find(ours);
+  QUINTET_CHECK(links != nullptr, "{} is not in the map", ours);
+  const int64_t size = base::size_of(dtype);
+  for (Box box : boxes_of(region.size, region.first, region.count)) {
+    for (size_t d = 0; d < box.begin.size(); ++d) box.begin[d] += region.begin[d];
+    const int64_t rest = box.size.empty() ? 1 : count_of(box.size) / box.size[0];
+    const bool by_expert = links->front().expert >= 0;
+    for (int64_t e = by_expert ? box.begin[0] : 0; e < (by_expert ? box.begin[0] + box.size[0] : 1); ++e) {
+      const Link& link = (*links)[static_cast<size_t>(e)];
+      const TensorInfo* const tensor = source_.find(map_.theirs()[link.theirs].name);
+      QUINTET_CHECK(tensor != nullptr, "the files lack {}", map_.theirs()[link.theirs].name);
+      std::byte* const to = out.data() + (box.at + (by_expert ? (e - box.begin[0]) * rest : 0)) * size;
+      for (const Transfer& t : transfers_of(link, map_.ours()[link.ours].shape, box)) run(*tensor, t, dtype, to);
+    }
+  }
+}
+
+void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype, std::byte* out) {
+  const int64_t size = base::size_of(dtype), stored = base::size_of(tensor.dtype);
+  // The last loops that follow each other in the file are read at once, as far as the buffer goes.
+  std::vector<Loop> outer = t.loops, inner;
+  int64_t contiguous = 1;
+  while (!outer.empty() && outer.back().from == contiguous) {
+    const Loop l = outer.back();
+    const bool direct = inner.empty() && l.to == 1 && tensor.dtype == dtype;
+    const int64_t room = direct ? l.count : std::max<int64_t>(1, kBufferBytes / (contiguous * std::max(size, stored)));
+    outer.pop_back();
+    if (l.count > room) {  // in parts, the last of which may be smaller
+      const Loop part{room, l.from, l.to};
+      const auto piece = [&](int64_t begin, int64_t count) {
+        Transfer p{.from = t.from + begin * l.from, .to = t.to + begin * l.to, .loops = outer};
+        p.loops.push_back({count, l.from, l.to});
+        p.loops.insert(p.loops.end(), inner.begin(), inner.end());
+        run(tensor, p, dtype, out);
+      };
+      for (int64_t begin = 0; begin < l.count; begin += room) piece(begin, std::min(room, l.count - begin));
+      return;
+    }
+    inner.insert(inner.begin(), l);
+    contiguous *= l.count;
+    if (direct) break;
+  }
+  const bool direct =
+      tensor.dtype == dtype && (inner.empty() || (inner.size() == 1 && inner[0].to == 1));
+  std::vector<int64_t> index(outer.size(), 0);
+  for (;;) {
+    int64_t from = t.from, to = t.to;
+    for (size_t i = 0; i < outer.size(); ++i) from += index[i] * outer[i].from, to += index[i] * outer[i].to;
+    std::byte* const place = out + to * size;
+    if (direct) {
+      source_.read(tensor, from, {place, static_cast<size_t>(contiguous * size)});
+    } else {
+      buffer_.resize(static_cast<size_t>(contiguous * stored));
+      source_.read(tensor, from, buffer_);
+      const std::byte* data = buffer_.data();
+      if (tensor.dtype != dtype && inner.size() == 1 && inner[0].to == 1) {
+        base::convert_elements(data, tensor.dtype, place, dtype, contiguous);
+      } else {
+        if (tensor.dtype != dtype) {
+          converted_.resize(static_cast<size_t>(contiguous * size));
+          base::convert_elements(data, tensor.dtype, converted_.data(), dtype, contiguous);
+          data = converted_.data();
+        }
+        copy_strided(data, place, inner, size);
+      }
+    }
+    size_t d = outer.size();
+    while (d > 0 && ++index[d - 1] == outer[d - 1].count) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+void write_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, DType dtype,
+                        const std::function<void(std::span<const std::byte>)>& block) {
+  const int64_t size = base::size_of(dtype), total = count_of(tensor.shape);
+  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0], row = rows > 0 ? total / rows : 0;
+  if (total == 0) return;
+  const int64_t per_block = std::clamp<int64_t>(kBlockBytes / (row * size), 1, rows);
+  std::vector<std::byte> bytes, elements, converted;
+  for (int64_t first = 0; first < rows; first += per_block) {
+    const int64_t begin = first * row, end = std::min(rows, first + per_block) * row;
+    bytes.assign(static_cast<size_t>((end - begin) * size), std::byte{0});
+    for (const Link& link : tensor.links) {
+      const TensorInfo& info = map.ours()[link.ours];
+      const TensorInfo* const source = ours.find(info.name);
+      QUINTET_CHECK(source != nullptr, "the source lacks {}", info.name);
+      // The box of our elements within the block: those of the outermost loop in file order that fall into it.
+      Box box{.begin = std::vector<int64_t>(info.shape.size(), 0), .size = info.shape, .at = 0};
+      if (link.expert >= 0) box.begin[0] = link.expert, box.size[0] = 1;
+      const auto copy = [&](const Box& part) {
+        Region region{.shape = source->shape, .begin = part.begin, .size = part.size, .first = 0,
+                      .count = count_of(part.size)};
+        elements.resize(static_cast<size_t>(region.count * base::size_of(source->dtype)));
+        ours.read(*source, region, elements);
+        const std::byte* data = elements.data();
+        if (source->dtype != dtype) {
+          converted.resize(static_cast<size_t>(region.count * size));
+          base::convert_elements(data, source->dtype, converted.data(), dtype, region.count);
+          data = converted.data();
+        }
+        for (const Transfer& t : transfers_of(link, info.shape, part)) {
+          std::vector<Loop> loops;
+          for (const Loop& l : t.loops) loops.push_back({l.count, l.to, l.from});
+          copy_strided(data + t.to * size, bytes.data() + (t.from - begin) * size, loops, size);
+        }
+      };
+      // Slices along the dims from the outermost in file order until they are within the block or outside.
+      std::vector<size_t> order;
+      for (size_t d = link.expert >= 0 ? 1 : 0; d < info.shape.size(); ++d) order.push_back(d);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return link.stride[a] > link.stride[b]; });
+      const std::function<void(Box, size_t)> visit = [&](const Box& part, size_t depth) {
+        int64_t low = -1, high = -1;  // elements of the tensor that the part has, from and to
+        for (const Transfer& t : transfers_of(link, info.shape, part)) {
+          int64_t last = t.from;
+          for (const Loop& l : t.loops) last += (l.count - 1) * l.from;
+          low = low < 0 ? t.from : std::min(low, t.from);
+          high = std::max(high, last + 1);
+        }
+        if (low >= end || high <= begin) return;
+        if (low >= begin && high <= end) return copy(part);
+        QUINTET_CHECK(depth < order.size(), "an element of {} on a block's border", info.name);
+        const size_t d = order[depth];
+        // The indices of this dim whose elements are in the block, in one box where a stride allows it.
+        const int64_t stride = link.stride[d];
+        if (!link.interleaved[d] && part.size[d] > 1) {
+          Box one = part;
+          one.size[d] = 1;
+          int64_t extent = 0;  // of one index
+          for (const Transfer& t : transfers_of(link, info.shape, one)) {
+            int64_t last = t.from;
+            for (const Loop& l : t.loops) last += (l.count - 1) * l.from;
+            extent = std::max(extent, last + 1 - low);
+          }
+          const int64_t n = part.size[d];
+          const int64_t from = std::clamp<int64_t>((begin - low + stride - 1) / stride, 0, n);
+          const int64_t to = std::clamp<int64_t>(end - low >= extent ? (end - low - extent) / stride + 1 : 0, 0, n);
+          if (from < to) {
+            Box middle = part;
+            middle.begin[d] += from, middle.size[d] = to - from;
+            copy(middle);
+          }
+          for (int64_t i = 0; i < n; ++i) {
+            if (i >= from && i < to) continue;
+            // Only the neighbours of the border can be partly inside.
+            const int64_t at = low + i * stride;
+            if (at >= end || at + extent <= begin) continue;
+            Box edge = part;
+            edge.begin[d] += i, edge.size[d] = 1;
+            visit(edge, depth + 1);
+          }
+          return;
+        }
+        if (part.size[d] == 1) return visit(part, depth + 1);
+        for (int64_t i = 0; i < part.size[d]; ++i) {
+          Box one = part;
+          one.begin[d] += i, one.size[d] = 1;
+          visit(one, depth + 1);
+        }
+      };
+      visit(box, 0);
+    }
+    block(bytes);
+  }
+}
+
+}  // namespace quintet::hf

@@ -1,0 +1,69 @@
+#include "hf/tensor_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace quintet::hf {
+namespace {
+
+constexpr size_t kMaxOpen = 8;
+constexpr int64_t kShortRead = 512, kWindow = int64_t{64} << 10;
+
+}  // namespace
+
+const TensorInfo* TensorSource::find(std::string_view name) const {
+  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+  return at != tensors_.end() && at->name == name ? &*at : nullptr;
+}
+
+void TensorSource::set_tensors(std::vector<TensorInfo> tensors) {
+  tensors_ = std::move(tensors);
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  for (size_t i = 1; i < tensors_.size(); ++i)
+    if (tensors_[i].name == tensors_[i - 1].name)
+      base::fail_user("'{}' has tensor {} twice", path_.string(), tensors_[i].name);
+}
+
+void TensorSource::read(const TensorInfo& tensor, const Region& region, std::span<std::byte> out) {
+  const int64_t size = base::size_of(tensor.dtype);
+  const checkpoint::Runs runs(region);
+  for (int64_t i = 0; i < runs.size(); ++i) {
+    const checkpoint::Run run = runs[i];
+    read(tensor, run.tensor,
+         out.subspan(static_cast<size_t>(run.at * size), static_cast<size_t>(run.length * size)));
+  }
+}
+
+const base::InputFile& OpenFiles::opened(size_t file) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& o) { return o.first == file; });
+  if (found != open_.end()) {
+    std::rotate(found, found + 1, open_.end());
+  } else {
+    if (open_.size() == kMaxOpen) open_.erase(open_.begin());
+    open_.emplace_back(file, std::make_unique<base::InputFile>(paths_[file]));
+  }
+  return *open_.back().second;
+}
+
+void OpenFiles::read(size_t file, int64_t position, std::span<std::byte> out, int64_t end) {
+  const auto count = static_cast<int64_t>(out.size());
+  if (count >= kShortRead) {
+    opened(file).read(position, out);
+    bytes_ += count;
+    return;
+  }
+  const int64_t window_end = window_begin_ + static_cast<int64_t>(window_.size());
+  if (file != window_file_ || position < window_begin_ || position + count > window_end) {
+    window_.resize(static_cast<size_t>(std::clamp(end - position, count, kWindow)));
+    opened(file).read(position, window_);
+    window_file_ = file, window_begin_ = position;
+    bytes_ += static_cast<int64_t>(window_.size());
+  }
+  std::memcpy(out.data(), window_.data() + (position - window_begin_), out.size());
+}
+
+}  // namespace quintet::hf
