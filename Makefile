@@ -64,6 +64,7 @@ crash: build  ## a run that is killed 200 times and continued (10 times in the t
 test-hf: build  ## against Hugging Face's packages from PyPI, which this installs into build/: HF_LINES=1000000
 	@tools/setup.sh --hf
 	@$(BUILD)/hf-venv/bin/python tests/hf/megatron_test.py $(BUILD) --work $(BUILD)/hf-megatron
+	@$(BUILD)/hf-venv/bin/python tests/hf/models_test.py $(BUILD)/quintet --work $(BUILD)/hf-models
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each

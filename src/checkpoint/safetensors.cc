@@ -69,7 +69,7 @@ namespace {
 // 0: unknown.
 int64_t element_bytes_of(std::string_view dtype) {
   constexpr std::pair<std::string_view, int64_t> kSizes[] = {
-      {"BOOL", 1}, {"U8", 1}, {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
       {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
       {"F32", 4},  {"F64", 8}, {"I64", 8}, {"U64", 8},     {"C64", 8}};
   for (const auto& [name, bytes] : kSizes)
@@ -160,8 +160,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
   const std::span<const std::byte> all = file_.bytes();
   const auto size = static_cast<int64_t>(all.size());
   const uint64_t length = header_length(all.first(std::min<size_t>(8, all.size())), size, path);
-  SafetensorsHeader header = parse_safetensors_header(
-      {reinterpret_cast<const char*>(all.data()) + 8, length}, 8 + static_cast<int64_t>(length), size, path);
+  SafetensorsHeader header = parse_safetensors_header({reinterpret_cast<const char*>(all.data()) + 8, length},
+                                                      8 + static_cast<int64_t>(length), size, path);
   metadata_ = std::move(header.metadata);
   for (SafetensorsEntry& entry : header.tensors) {
     const auto dtype = parse_safetensors_dtype(entry.dtype);

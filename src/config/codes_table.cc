@@ -125,7 +125,8 @@ constexpr ProblemCode kCodes[] = {
      "parallel.dims places the dims that a custom model defines itself; built-in families have none.",
      "parallel.dims.channels=\"tp\"", ""},
     {"Q1150", "model.hf is a Hugging Face folder",
-     "model.hf names a folder with config.json, as Hugging Face models are published. Quintet does not access "
+     "model.hf names a folder with config.json, as Hugging Face models are published. Quintet does not "
+     "access "
      "the network: a name such as \"org/name\" is answered with the command that downloads it.",
      "model.preset=\"\"\nmodel.hf=\"meta-llama/Llama-3.2-1B\"", ""},
     {"Q1151", "model.hf and model.preset exclude each other",
@@ -137,7 +138,8 @@ constexpr ProblemCode kCodes[] = {
      "The weights in the folder have the sizes of its config.json. Beside model.hf, a recipe may set keys of "
      "training (dropout, balance losses) and positions (model.rope_theta, model.rope_scaling)."},
     {"Q1154", "model.hf has a tokenizer",
-     "Text is tokenized with the tokenizer of the folder in model.hf, unless data.tokenizer names another one."},
+     "Text is tokenized with the tokenizer of the folder in model.hf, unless data.tokenizer names another "
+     "one."},
     {"Q1160", "model.parallel_blocks requires family neox",
      "Attention and feed-forward network read the same input in GPT-NeoX only.", "model.parallel_blocks=true",
      "model.parallel_blocks=false"},

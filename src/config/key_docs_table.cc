@@ -38,7 +38,8 @@ constexpr KeyDoc kKeys[] = {
      "A published model whose sizes the other keys start from: `quintet init --help` lists them.",
      "\"llama3-8b\"", "none"},
     {"model.hf",
-     "The folder of a Hugging Face model: sizes from its config.json, first weights from its safetensors, and "
+     "The folder of a Hugging Face model: sizes from its config.json, first weights from its safetensors, "
+     "and "
      "its tokenizer where data.tokenizer is not given (docs/huggingface.md).",
      "\"Llama-3.2-1B\"", "none"},
     {"model.family",

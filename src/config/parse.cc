@@ -614,14 +614,15 @@ std::map<std::string, std::string> model_texts(const Recipe& recipe) {
 }
 
 // `before` is the recipe as model.hf sets it.
-void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const Leaves& leaves, Report& report) {
+void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const Leaves& leaves,
+                             Report& report) {
   if (before.model.hf.empty() || before.model.layers == 0) return;
   const auto hf = model_texts(before), here = model_texts(recipe);
   for (const auto& [key, text] : here)
     if (leaves.contains(key) && !is_free_beside_hf(key) && hf.at(key) != text && report.usable(key))
       report.add("model keys agree with config.json", key,
-                 fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text, kHfConfigFile,
-                             hf.at(key)),
+                 fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text,
+                             kHfConfigFile, hf.at(key)),
                  "leave it out");
 }
 

@@ -4,7 +4,8 @@
 
 namespace quintet::hf {
 
-CheckpointSource::CheckpointSource(const base::Path& folder, bool all) : TensorSource(folder), reader_(folder) {
+CheckpointSource::CheckpointSource(const base::Path& folder, bool all)
+    : TensorSource(folder), reader_(folder) {
   std::vector<TensorInfo> tensors;
   for (const checkpoint::SavedTensor& t : reader_.manifest().tensors)
     if (all || t.info.name.find('/') == std::string::npos) tensors.push_back(t.info);

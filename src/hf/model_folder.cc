@@ -28,15 +28,17 @@ bool matches(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*')
     return matches(pattern.substr(1), name) || (!name.empty() && matches(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && matches(pattern.substr(1), name.substr(1));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
+         matches(pattern.substr(1), name.substr(1));
 }
 
 ModelFolder::ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours)
     : source_(open_tensors(folder)),
       map_([&] {
         const config::HfConfig config = config_of(folder);
-        return std::make_unique<NameMap>(*config.family, model, std::move(ours),
-                                         [&](const std::string& name) { return source_->find(name) != nullptr; });
+        return std::make_unique<NameMap>(
+            *config.family, model, std::move(ours),
+            [&](const std::string& name) { return source_->find(name) != nullptr; });
       }()),
       reader_(*source_, *map_) {
   check(model, config_of(folder).predict_layers);
@@ -56,8 +58,8 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
       problems.push_back(fmt::format("{} has shape [{}], but the model needs [{}]", t.name,
                                      fmt::join(found->shape, ", "), fmt::join(t.shape, ", ")));
     if (!base::is_floating(found->dtype))
-      problems.push_back(fmt::format("{} has type {}; expected f64, f32, bf16 or f16", t.name,
-                                     to_string(found->dtype)));
+      problems.push_back(
+          fmt::format("{} has type {}; expected f64, f32, bf16 or f16", t.name, to_string(found->dtype)));
   }
   int64_t left_out = 0;
   for (const TensorInfo& t : source_->tensors()) {
@@ -65,7 +67,8 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
     bool known = model.tied && t.name == "lm_head.weight";
     for (const std::string_view pattern : map_->family().unused) known = known || matches(pattern, t.name);
     for (int64_t i = 0; i < predict_layers; ++i)
-      if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i))) known = true, ++left_out;
+      if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i)))
+        known = true, ++left_out;
     if (!known) problems.push_back(fmt::format("{} is unexpected: the model has no such parameter", t.name));
   }
   if (!problems.empty()) {
@@ -77,7 +80,8 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
   }
   if (left_out > 0)
     notes_.push_back(fmt::format(
-        "{} tensors of the layers for multi-token prediction are left out: this version does not train them", left_out));
+        "{} tensors of the layers for multi-token prediction are left out: this version does not train them",
+        left_out));
 }
 
 void ModelFolder::check_tied_head() {
@@ -96,7 +100,8 @@ void ModelFolder::check_tied_head() {
   }
   if (!equal)
     base::fail_user(
-        "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to false to train "
+        "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to "
+        "false to train "
         "both, or remove lm_head.weight",
         source_->path().string(), table.name);
 }

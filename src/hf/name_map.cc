@@ -162,8 +162,8 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
     }
   }
   for (const TensorInfo& t : ours_)
-    QUINTET_CHECK(chosen.contains(static_cast<size_t>(&t - ours_.data())), "family {} has no row for {}", family.type,
-                  t.name);
+    QUINTET_CHECK(chosen.contains(static_cast<size_t>(&t - ours_.data())), "family {} has no row for {}",
+                  family.type, t.name);
   for (const std::string& name : order) {
     theirs_.push_back(assemble(name, theirs_.size(), tensors.at(name), ours_));
     for (const Link& link : theirs_.back().links) links_[ours_[link.ours].name].push_back(link);

@@ -17,11 +17,11 @@ using checkpoint::TensorInfo;
 // A parameter (or one expert's part of it) in a tensor: its element (i0, i1, ...) is the tensor's element
 // offset + i0 x stride[0] + i1 x stride[1] + ... A dim with interleaved halves has index 2 x pair + half.
 struct Link {
-  size_t ours = 0, theirs = 0;       // indices of NameMap's lists
-  int64_t expert = -1;               // index of our first dim, whose stride means nothing; -1: all of it
+  size_t ours = 0, theirs = 0;  // indices of NameMap's lists
+  int64_t expert = -1;          // index of our first dim, whose stride means nothing; -1: all of it
   int64_t offset = 0;
-  std::vector<int64_t> stride;       // by our dim
-  std::vector<bool> interleaved;     // by our dim
+  std::vector<int64_t> stride;    // by our dim
+  std::vector<bool> interleaved;  // by our dim
 };
 
 struct TheirTensor {
@@ -36,7 +36,8 @@ class NameMap {
   // `ours`: the model's parameters and states with their shapes. `has`: whether the files have a tensor, which
   // selects the prefix and the way of storage; empty: as the family's files are written. A parameter that no
   // row names is an InternalError.
-  NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours, const Has& has);
+  NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,
+          const Has& has);
 
   const config::HfFamily& family() const { return *family_; }
   const std::vector<TensorInfo>& ours() const { return ours_; }

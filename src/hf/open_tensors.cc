@@ -33,14 +33,15 @@ std::vector<base::Path> indexed(const base::Path& folder, const std::map<std::st
     files.push_back(folder / name);
   }
   if (!missing.empty())
-    base::fail_user("'{}' lacks {}, which its index lists; is the download complete?", folder.string(), missing);
+    base::fail_user("'{}' lacks {}, which its index lists; is the download complete?", folder.string(),
+                    missing);
   return files;
 }
 
 std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
   if (base::file_exists(folder / kSafetensorsIndex)) {
-    const auto listed =
-        parse_weight_index(base::read_file(folder / kSafetensorsIndex), (folder / kSafetensorsIndex).string());
+    const auto listed = parse_weight_index(base::read_file(folder / kSafetensorsIndex),
+                                           (folder / kSafetensorsIndex).string());
     return std::make_unique<SafetensorsSource>(folder, indexed(folder, listed), listed);
   }
   if (base::file_exists(folder / "model.safetensors"))
@@ -48,17 +49,20 @@ std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
                                                std::map<std::string, std::string>());
   if (base::file_exists(folder / ".metadata")) return open_distributed(folder);
   const std::vector<base::Path> tensors = files_with(folder, ".safetensors");
-  if (std::any_of(tensors.begin(), tensors.end(),
-                  [](const base::Path& p) { return p.filename().string().find("-of-") != std::string::npos; }))
+  if (std::any_of(tensors.begin(), tensors.end(), [](const base::Path& p) {
+        return p.filename().string().find("-of-") != std::string::npos;
+      }))
     base::fail_user("'{}' has {} safetensors files but no {}; is the download complete?", folder.string(),
                     tensors.size(), kSafetensorsIndex);
   if (!tensors.empty())
     return std::make_unique<SafetensorsSource>(folder, tensors, std::map<std::string, std::string>());
   if (base::file_exists(folder / kTorchIndex)) {
-    const auto listed = parse_weight_index(base::read_file(folder / kTorchIndex), (folder / kTorchIndex).string());
+    const auto listed =
+        parse_weight_index(base::read_file(folder / kTorchIndex), (folder / kTorchIndex).string());
     return open_torch(folder, indexed(folder, listed));
   }
-  if (base::file_exists(folder / "pytorch_model.bin")) return open_torch(folder, {folder / "pytorch_model.bin"});
+  if (base::file_exists(folder / "pytorch_model.bin"))
+    return open_torch(folder, {folder / "pytorch_model.bin"});
   const std::vector<base::Path> pickles = files_with(folder, ".bin");
   if (!pickles.empty()) return open_torch(folder, pickles);
   base::fail_user(
@@ -70,7 +74,8 @@ std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
 }  // namespace
 
 bool is_own_checkpoint(const base::Path& path) {
-  if (path.filename() == checkpoint::kManifestFile || base::file_exists(path / checkpoint::kManifestFile)) return true;
+  if (path.filename() == checkpoint::kManifestFile || base::file_exists(path / checkpoint::kManifestFile))
+    return true;
   for (const base::Path& folder : {path, path / checkpoint::kStoreFolder})
     if (checkpoint::Store(folder).newest()) return true;
   return false;
@@ -80,7 +85,8 @@ std::unique_ptr<TensorSource> open_tensors(const base::Path& path) {
   if (base::file_exists(path)) {
     const std::string name = path.filename().string();
     if (name.ends_with(".safetensors"))
-      return std::make_unique<SafetensorsSource>(path, std::vector{path}, std::map<std::string, std::string>());
+      return std::make_unique<SafetensorsSource>(path, std::vector{path},
+                                                 std::map<std::string, std::string>());
     for (const char* ending : {".bin", ".pt", ".pth"})
       if (name.ends_with(ending)) return open_torch(path, {path});
     if (name != checkpoint::kManifestFile)

@@ -236,7 +236,8 @@ class Pickle::Machine {
       }
       case 0x93: {
         const Id name = pop(), module = pop();
-        if (values_[name].kind != Kind::Text || values_[module].kind != Kind::Text) fail("a class without a name");
+        if (values_[name].kind != Kind::Text || values_[module].kind != Kind::Text)
+          fail("a class without a name");
         return push_global(std::string(values_[module].text), std::string(values_[name].text));
       }
       case 'R':
@@ -269,7 +270,9 @@ class Pickle::Machine {
   std::map<uint64_t, Id> memo_;
 };
 
-Pickle::Pickle(std::string_view bytes, const std::string& source) { root_ = Machine(bytes, source, values_).run(); }
+Pickle::Pickle(std::string_view bytes, const std::string& source) {
+  root_ = Machine(bytes, source, values_).run();
+}
 
 bool Pickle::is_object(Id id, std::string_view name) const {
   const Value& v = values_[id];

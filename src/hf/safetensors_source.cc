@@ -70,7 +70,8 @@ SafetensorsSource::SafetensorsSource(base::Path path, std::vector<base::Path> fi
     }
   for (const auto& [name, file] : listed)
     if (!entries.contains(name))
-      base::fail_user("{} lacks tensor {}, which the index places there", (this->path() / file).string(), name);
+      base::fail_user("{} lacks tensor {}, which the index places there", (this->path() / file).string(),
+                      name);
 
   std::map<std::string, Stored> stored;
   std::vector<TensorInfo> tensors;
@@ -86,8 +87,8 @@ SafetensorsSource::SafetensorsSource(base::Path path, std::vector<base::Path> fi
     Stored s{.file = file, .begin = e.begin, .end = e.end};
     TensorInfo info{.name = name, .dtype = DType::BF16, .shape = e.shape};
     const auto refuse = [&](const std::string& why) {
-      base::fail_user("{}: tensor {} ({}, [{}]) {}", files[file].string(), name, e.dtype, fmt::join(e.shape, ", "),
-                      why);
+      base::fail_user("{}: tensor {} ({}, [{}]) {}", files[file].string(), name, e.dtype,
+                      fmt::join(e.shape, ", "), why);
     };
     const auto set_scale = [&](const std::pair<size_t, SafetensorsEntry>& scale) {
       s.scale_file = scale.first, s.scale_begin = scale.second.begin, s.scale_end = scale.second.end;
@@ -103,7 +104,8 @@ SafetensorsSource::SafetensorsSource(base::Path path, std::vector<base::Path> fi
       s.columns = e.shape[1], s.block_rows = s.block_columns = 128, s.scale_columns = blocks[1];
       s.scale_bf16 = scale->second.dtype == "BF16";
       if ((e.shape[0] + 127) / 128 != blocks[0] || (e.shape[1] + 127) / 128 != blocks[1])
-        refuse(fmt::format("needs one scale per block of 128 x 128, but there are [{}]", fmt::join(blocks, ", ")));
+        refuse(fmt::format("needs one scale per block of 128 x 128, but there are [{}]",
+                           fmt::join(blocks, ", ")));
       set_scale(*scale);
     } else if (e.dtype == "U8" && name.ends_with(kBlocks)) {
       const std::string stem = name.substr(0, name.size() - std::strlen(kBlocks));
@@ -191,7 +193,8 @@ void SafetensorsSource::read_mxfp4(const Stored& s, int64_t first, std::span<std
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = first + i;
     const auto byte = static_cast<uint8_t>(bytes[static_cast<size_t>(at / 2 - first / 2)]);
-    const auto scale = static_cast<uint8_t>(scales[static_cast<size_t>(at / kMxfp4Group - first / kMxfp4Group)]);
+    const auto scale =
+        static_cast<uint8_t>(scales[static_cast<size_t>(at / kMxfp4Group - first / kMxfp4Group)]);
     const float factor = std::ldexp(1.0f, static_cast<int>(scale) - 127);
     to[i] = base::Bf16(kNumbers[at % 2 == 0 ? byte & 15 : byte >> 4] * factor);
   }

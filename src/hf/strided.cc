@@ -60,8 +60,8 @@ int64_t count_of(const std::vector<int64_t>& size) {
   return n;
 }
 
-void add_boxes(const std::vector<int64_t>& size, size_t dim, std::vector<int64_t> fixed, int64_t first, int64_t count,
-               int64_t at, std::vector<Box>& out) {
+void add_boxes(const std::vector<int64_t>& size, size_t dim, std::vector<int64_t> fixed, int64_t first,
+               int64_t count, int64_t at, std::vector<Box>& out) {
   if (count == 0) return;
   int64_t inner = 1;
   for (size_t d = dim + 1; d < size.size(); ++d) inner *= size[d];
@@ -77,7 +77,8 @@ void add_boxes(const std::vector<int64_t>& size, size_t dim, std::vector<int64_t
     deeper.push_back(index);
     add_boxes(size, dim + 1, std::move(deeper), from, n, where, out);
   };
-  if (first / inner == (end - 1) / inner && count < inner) return within(first / inner, first % inner, count, at);
+  if (first / inner == (end - 1) / inner && count < inner)
+    return within(first / inner, first % inner, count, at);
   if (first % inner != 0) within(first / inner, first % inner, low * inner - first, at);
   if (high > low) add(low, high - low, at + low * inner - first);
   if (end % inner != 0) within(high, 0, end % inner, at + high * inner - first);
@@ -91,14 +92,14 @@ void copy_strided(const std::byte* from, std::byte* to, const std::vector<Loop>&
       return copy_loops(reinterpret_cast<const uint8_t*>(from), reinterpret_cast<uint8_t*>(to), loops.data(),
                         loops.size());
     case 2:
-      return copy_loops(reinterpret_cast<const uint16_t*>(from), reinterpret_cast<uint16_t*>(to), loops.data(),
-                        loops.size());
+      return copy_loops(reinterpret_cast<const uint16_t*>(from), reinterpret_cast<uint16_t*>(to),
+                        loops.data(), loops.size());
     case 4:
-      return copy_loops(reinterpret_cast<const uint32_t*>(from), reinterpret_cast<uint32_t*>(to), loops.data(),
-                        loops.size());
+      return copy_loops(reinterpret_cast<const uint32_t*>(from), reinterpret_cast<uint32_t*>(to),
+                        loops.data(), loops.size());
     case 8:
-      return copy_loops(reinterpret_cast<const uint64_t*>(from), reinterpret_cast<uint64_t*>(to), loops.data(),
-                        loops.size());
+      return copy_loops(reinterpret_cast<const uint64_t*>(from), reinterpret_cast<uint64_t*>(to),
+                        loops.data(), loops.size());
     default:
       base::fail_internal("elements of {} bytes", size);
   }
@@ -142,22 +143,56 @@ std::vector<Transfer> transfers_of(const Link& link, const std::vector<int64_t>&
   return all;
 }
 
-void WeightReader::read(const std::string& ours, const Region& region, DType dtype, std::span<std::byte> out) {
-  const std::vector<Link>* const links = map_.find(ours);
+namespace {
+
+// Calls fn(link, box) for the parts of a region that are in one of their tensors each; `at` is the first
+// element of the part in the region.
+template <class Fn>
+void for_each_part(const NameMap& map, const std::string& ours, const Region& region, Fn&& fn) {
+  const std::vector<Link>* const links = map.find(ours);
   QUINTET_CHECK(links != nullptr, "{} is not in the map", ours);
-  const int64_t size = base::size_of(dtype);
   for (Box box : boxes_of(region.size, region.first, region.count)) {
     for (size_t d = 0; d < box.begin.size(); ++d) box.begin[d] += region.begin[d];
-    const int64_t rest = box.size.empty() ? 1 : count_of(box.size) / box.size[0];
-    const bool by_expert = links->front().expert >= 0;
-    for (int64_t e = by_expert ? box.begin[0] : 0; e < (by_expert ? box.begin[0] + box.size[0] : 1); ++e) {
-      const Link& link = (*links)[static_cast<size_t>(e)];
-      const TensorInfo* const tensor = source_.find(map_.theirs()[link.theirs].name);
-      QUINTET_CHECK(tensor != nullptr, "the files lack {}", map_.theirs()[link.theirs].name);
-      std::byte* const to = out.data() + (box.at + (by_expert ? (e - box.begin[0]) * rest : 0)) * size;
-      for (const Transfer& t : transfers_of(link, map_.ours()[link.ours].shape, box)) run(*tensor, t, dtype, to);
+    if (links->front().expert < 0) {
+      fn(links->front(), box);
+      continue;
+    }
+    Box one = box;
+    one.size[0] = 1;
+    for (int64_t e = 0; e < box.size[0]; ++e) {
+      one.begin[0] = box.begin[0] + e;
+      one.at = box.at + e * (count_of(box.size) / box.size[0]);
+      fn((*links)[static_cast<size_t>(one.begin[0])], one);
     }
   }
+}
+
+}  // namespace
+
+void WeightReader::read(const std::string& ours, const Region& region, DType dtype,
+                        std::span<std::byte> out) {
+  for_each_part(map_, ours, region, [&](const Link& link, const Box& box) {
+    const TensorInfo* const tensor = source_.find(map_.theirs()[link.theirs].name);
+    QUINTET_CHECK(tensor != nullptr, "the files lack {}", map_.theirs()[link.theirs].name);
+    for (const Transfer& t : transfers_of(link, map_.ours()[link.ours].shape, box))
+      run(*tensor, t, dtype, out.data() + box.at * base::size_of(dtype));
+  });
+}
+
+ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region, int64_t stored) {
+  ReadCost cost;
+  for_each_part(map, ours, region, [&](const Link& link, const Box& box) {
+    for (const Transfer& t : transfers_of(link, map.ours()[link.ours].shape, box)) {
+      int64_t elements = 1, contiguous = 1;
+      for (size_t l = t.loops.size(); l-- > 0;) {
+        elements *= t.loops[l].count;
+        if (t.loops[l].from == contiguous) contiguous *= t.loops[l].count;
+      }
+      cost.bytes += elements * stored;
+      cost.parts += elements / contiguous;
+    }
+  });
+  return cost;
 }
 
 void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype, std::byte* out) {
@@ -168,10 +203,10 @@ void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype,
   while (!outer.empty() && outer.back().from == contiguous) {
     const Loop l = outer.back();
     const bool direct = inner.empty() && l.to == 1 && tensor.dtype == dtype;
-    const int64_t room = direct ? l.count : std::max<int64_t>(1, kBufferBytes / (contiguous * std::max(size, stored)));
+    const int64_t room =
+        direct ? l.count : std::max<int64_t>(1, kBufferBytes / (contiguous * std::max(size, stored)));
     outer.pop_back();
     if (l.count > room) {  // in parts, the last of which may be smaller
-      const Loop part{room, l.from, l.to};
       const auto piece = [&](int64_t begin, int64_t count) {
         Transfer p{.from = t.from + begin * l.from, .to = t.to + begin * l.to, .loops = outer};
         p.loops.push_back({count, l.from, l.to});
@@ -185,8 +220,7 @@ void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype,
     contiguous *= l.count;
     if (direct) break;
   }
-  const bool direct =
-      tensor.dtype == dtype && (inner.empty() || (inner.size() == 1 && inner[0].to == 1));
+  const bool direct = tensor.dtype == dtype && (inner.empty() || (inner.size() == 1 && inner[0].to == 1));
   std::vector<int64_t> index(outer.size(), 0);
   for (;;) {
     int64_t from = t.from, to = t.to;
@@ -215,12 +249,12 @@ void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype,
   }
 }
 
-void write_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, DType dtype,
-                        const std::function<void(std::span<const std::byte>)>& block) {
+void stream_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, DType dtype,
+                         const TensorSource::Block& block, int64_t block_bytes) {
   const int64_t size = base::size_of(dtype), total = count_of(tensor.shape);
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0], row = rows > 0 ? total / rows : 0;
   if (total == 0) return;
-  const int64_t per_block = std::clamp<int64_t>(kBlockBytes / (row * size), 1, rows);
+  const int64_t per_block = std::clamp<int64_t>(block_bytes / (row * size), 1, rows);
   std::vector<std::byte> bytes, elements, converted;
   for (int64_t first = 0; first < rows; first += per_block) {
     const int64_t begin = first * row, end = std::min(rows, first + per_block) * row;
@@ -233,7 +267,10 @@ void write_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSou
       Box box{.begin = std::vector<int64_t>(info.shape.size(), 0), .size = info.shape, .at = 0};
       if (link.expert >= 0) box.begin[0] = link.expert, box.size[0] = 1;
       const auto copy = [&](const Box& part) {
-        Region region{.shape = source->shape, .begin = part.begin, .size = part.size, .first = 0,
+        Region region{.shape = source->shape,
+                      .begin = part.begin,
+                      .size = part.size,
+                      .first = 0,
                       .count = count_of(part.size)};
         elements.resize(static_cast<size_t>(region.count * base::size_of(source->dtype)));
         ours.read(*source, region, elements);
@@ -279,7 +316,8 @@ void write_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSou
           }
           const int64_t n = part.size[d];
           const int64_t from = std::clamp<int64_t>((begin - low + stride - 1) / stride, 0, n);
-          const int64_t to = std::clamp<int64_t>(end - low >= extent ? (end - low - extent) / stride + 1 : 0, 0, n);
+          const int64_t to =
+              std::clamp<int64_t>(end - low >= extent ? (end - low - extent) / stride + 1 : 0, 0, n);
           if (from < to) {
             Box middle = part;
             middle.begin[d] += from, middle.size[d] = to - from;

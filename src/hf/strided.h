@@ -46,10 +46,17 @@ class WeightReader {
   std::vector<std::byte> buffer_, converted_;
 };
 
+// What reading a region takes, without reading: bytes of files whose elements have `stored` bytes, and parts
+// of files that are contiguous.
+struct ReadCost {
+  int64_t bytes = 0, parts = 0;
+};
+ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region, int64_t stored);
+
 // Elements of one of their tensors, made of ours: blocks in file order, each of about kBlockBytes, or of one
 // index of the tensor's first dim where that is more.
 inline constexpr int64_t kBlockBytes = int64_t{32} << 20;
-void write_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, base::DType dtype,
-                        const std::function<void(std::span<const std::byte>)>& block);
+void stream_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, base::DType dtype,
+                         const TensorSource::Block& block, int64_t block_bytes = kBlockBytes);
 
 }  // namespace quintet::hf

@@ -38,6 +38,16 @@ void TensorSource::read(const TensorInfo& tensor, const Region& region, std::spa
   }
 }
 
+void TensorSource::stream(const TensorInfo& tensor, const Block& block) {
+  const int64_t size = base::size_of(tensor.dtype), count = tensor.count(), step = kStreamBytes / size;
+  std::vector<std::byte> elements;
+  for (int64_t first = 0; first < count; first += step) {
+    elements.resize(static_cast<size_t>(std::min(step, count - first) * size));
+    read(tensor, first, elements);
+    block(elements);
+  }
+}
+
 const base::InputFile& OpenFiles::opened(size_t file) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& o) { return o.first == file; });
   if (found != open_.end()) {

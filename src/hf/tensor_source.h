@@ -2,6 +2,7 @@
 // Opening reads names, types and shapes only; elements are read where they are wanted.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,6 +30,11 @@ class TensorSource {
   virtual void read(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) = 0;
   // The elements of a region, which may have another shape of as many elements.
   virtual void read(const TensorInfo& tensor, const Region& region, std::span<std::byte> out);
+
+  // All of a tensor in row-major order, in blocks of about kStreamBytes.
+  static constexpr int64_t kStreamBytes = int64_t{8} << 20;
+  using Block = std::function<void(std::span<const std::byte> elements)>;
+  virtual void stream(const TensorInfo& tensor, const Block& block);
 
   // Bytes taken from files so far, headers not counted.
   virtual int64_t bytes_read() const = 0;

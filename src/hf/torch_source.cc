@@ -21,13 +21,16 @@ using Kind = Pickle::Kind;
 
 std::optional<DType> torch_dtype(std::string_view name) {
   constexpr std::pair<std::string_view, DType> kNames[] = {
-      {"torch.FloatStorage", DType::F32},     {"torch.DoubleStorage", DType::F64}, {"torch.HalfStorage", DType::F16},
-      {"torch.BFloat16Storage", DType::BF16}, {"torch.LongStorage", DType::I64},   {"torch.IntStorage", DType::I32},
-      {"torch.ShortStorage", DType::I16},     {"torch.ByteStorage", DType::U8},    {"torch.CharStorage", DType::U8},
-      {"torch.BoolStorage", DType::U8},       {"torch.float32", DType::F32},       {"torch.float64", DType::F64},
-      {"torch.float16", DType::F16},          {"torch.bfloat16", DType::BF16},     {"torch.int64", DType::I64},
-      {"torch.int32", DType::I32},            {"torch.int16", DType::I16},         {"torch.uint8", DType::U8},
-      {"torch.int8", DType::U8},              {"torch.bool", DType::U8}};
+      {"torch.FloatStorage", DType::F32}, {"torch.DoubleStorage", DType::F64},
+      {"torch.HalfStorage", DType::F16},  {"torch.BFloat16Storage", DType::BF16},
+      {"torch.LongStorage", DType::I64},  {"torch.IntStorage", DType::I32},
+      {"torch.ShortStorage", DType::I16}, {"torch.ByteStorage", DType::U8},
+      {"torch.CharStorage", DType::U8},   {"torch.BoolStorage", DType::U8},
+      {"torch.float32", DType::F32},      {"torch.float64", DType::F64},
+      {"torch.float16", DType::F16},      {"torch.bfloat16", DType::BF16},
+      {"torch.int64", DType::I64},        {"torch.int32", DType::I32},
+      {"torch.int16", DType::I16},        {"torch.uint8", DType::U8},
+      {"torch.int8", DType::U8},          {"torch.bool", DType::U8}};
   for (const auto& [text, dtype] : kNames)
     if (text == name) return dtype;
   return std::nullopt;
@@ -57,11 +60,13 @@ struct TorchTensor {
 };
 
 // What torch._utils._rebuild_tensor_v2 and its relatives were called with; empty: not a tensor.
-std::optional<TorchTensor> tensor_of(const Pickle& p, Id id, const std::string& name, const std::string& source) {
+std::optional<TorchTensor> tensor_of(const Pickle& p, Id id, const std::string& name,
+                                     const std::string& source) {
   if (p.is_object(id, "torch._utils._rebuild_parameter") && !p[p[id].arguments].items.empty())
     id = p[p[id].arguments].items[0];
   const bool v3 = p.is_object(id, "torch._utils._rebuild_tensor_v3");
-  if (!v3 && !p.is_object(id, "torch._utils._rebuild_tensor_v2") && !p.is_object(id, "torch._utils._rebuild_tensor"))
+  if (!v3 && !p.is_object(id, "torch._utils._rebuild_tensor_v2") &&
+      !p.is_object(id, "torch._utils._rebuild_tensor"))
     return std::nullopt;
   const auto fail = [&](const std::string& why) { base::fail_user("{}: tensor {} {}", source, name, why); };
   const std::vector<Id>& a = p[p[id].arguments].items;
@@ -69,7 +74,8 @@ std::optional<TorchTensor> tensor_of(const Pickle& p, Id id, const std::string& 
     fail("has no storage that Quintet reads");
   const std::vector<Id>& storage = p[p[a[0]].items[0]].items;  // ("storage", class, key, device, elements)
   const auto shape = integers(p, a[2]), stride = integers(p, a[3]);
-  if (p[storage[2]].kind != Kind::Text || p[a[1]].kind != Kind::Int || p[a[1]].integer < 0 || !shape || !stride)
+  if (p[storage[2]].kind != Kind::Text || p[a[1]].kind != Kind::Int || p[a[1]].integer < 0 || !shape ||
+      !stride)
     fail("is not described as expected");
   const std::string& type = v3 && a.size() > 6 ? p[a[6]].text : p[storage[1]].text;
   const auto dtype = torch_dtype(type);
@@ -81,7 +87,8 @@ std::optional<TorchTensor> tensor_of(const Pickle& p, Id id, const std::string& 
                        fmt::join(*shape, ", "), fmt::join(*stride, ", ")));
     if (__builtin_mul_overflow(expected, (*shape)[d], &expected)) fail("is too large");
   }
-  return TorchTensor{.dtype = *dtype, .shape = *shape, .storage = p[storage[2]].text, .offset = p[a[1]].integer};
+  return TorchTensor{
+      .dtype = *dtype, .shape = *shape, .storage = p[storage[2]].text, .offset = p[a[1]].integer};
 }
 
 struct Archive {
@@ -103,7 +110,8 @@ Archive open_archive(const base::InputFile& file, int64_t begin, int64_t end) {
   base::fail_user("{} is not a file of torch.save: it has no data.pkl", file.path().string());
 }
 
-ZipEntry data_of(const Archive& archive, const TorchTensor& t, const std::string& name, const std::string& source) {
+ZipEntry data_of(const Archive& archive, const TorchTensor& t, const std::string& name,
+                 const std::string& source) {
   const auto found = archive.entries.find(archive.prefix + "data/" + t.storage);
   int64_t bytes = 0, offset = 0;
   const TensorInfo info{.name = name, .dtype = t.dtype, .shape = t.shape};
@@ -117,7 +125,8 @@ ZipEntry data_of(const Archive& archive, const TorchTensor& t, const std::string
 
 class TorchSource final : public TensorSource {
  public:
-  TorchSource(const base::Path& path, const std::vector<base::Path>& files) : TensorSource(path), files_(files) {
+  TorchSource(const base::Path& path, const std::vector<base::Path>& files)
+      : TensorSource(path), files_(files) {
     std::map<std::string, Stored> stored;
     std::vector<TensorInfo> tensors;
     for (size_t f = 0; f < files.size(); ++f) {
@@ -132,8 +141,9 @@ class TorchSource final : public TensorSource {
       }
     }
     if (tensors.empty())
-      base::fail_user("'{}' holds no tensors: expected a state dict, as torch.save(model.state_dict(), ...) writes it",
-                      path.string());
+      base::fail_user(
+          "'{}' holds no tensors: expected a state dict, as torch.save(model.state_dict(), ...) writes it",
+          path.string());
     set_tensors(std::move(tensors));
     for (const TensorInfo& t : this->tensors()) stored_.push_back(stored.at(t.name));
   }
@@ -143,7 +153,9 @@ class TorchSource final : public TensorSource {
     files_.read(s.file, s.begin + first * base::size_of(tensor.dtype), out, s.end);
   }
   int64_t bytes_read() const override { return files_.bytes_read(); }
-  std::string file_of(const TensorInfo& t) const override { return files_.path(stored_[index_of(t)].file).string(); }
+  std::string file_of(const TensorInfo& t) const override {
+    return files_.path(stored_[index_of(t)].file).string();
+  }
   std::string kind() const override { return "PyTorch file"; }
 
  private:
@@ -195,7 +207,8 @@ class DistributedSource final : public TensorSource {
     std::vector<TensorInfo> infos;
     std::map<std::pair<std::string, std::vector<int64_t>>, std::vector<int64_t>> sizes;
     for (const auto& [key, value] : p[tensors].pairs) {
-      const Id size = p.get_id(value, "size"), chunks = p.get_id(value, "chunks"), props = p.get_id(value, "properties");
+      const Id size = p.get_id(value, "size"), chunks = p.get_id(value, "chunks"),
+               props = p.get_id(value, "properties");
       if (size == 0 || chunks == 0 || p[key].kind != Kind::Text) continue;  // bytes: no tensor
       const std::string& name = p[key].text;
       const auto shape = integers(p, size);
@@ -204,7 +217,8 @@ class DistributedSource final : public TensorSource {
         base::fail_user("{}: tensor {} has a type or shape that is not supported", source, name);
       infos.push_back({.name = name, .dtype = *dtype, .shape = *shape});
       for (const Id chunk : p[chunks].items) {
-        const auto begin = integers(p, p.get_id(chunk, "offsets")), extent = integers(p, p.get_id(chunk, "sizes"));
+        const auto begin = integers(p, p.get_id(chunk, "offsets")),
+                   extent = integers(p, p.get_id(chunk, "sizes"));
         if (!begin || !extent || begin->size() != shape->size() || extent->size() != shape->size())
           base::fail_user("{}: a piece of tensor {} is not described as expected", source, name);
         sizes[{name, *begin}] = *extent;
@@ -226,8 +240,11 @@ class DistributedSource final : public TensorSource {
       if (size == sizes.end()) base::fail_user("{}: a piece of tensor {} has no size", source, fqn->text);
       if (file->text.find('/') != std::string::npos || !base::file_exists(folder / file->text))
         base::fail_user("'{}' lacks {}, which its metadata name", folder.string(), file->text);
-      Piece piece{.file = folder / file->text, .begin = at->integer, .end = at->integer + length->integer,
-                  .region = {.shape = tensor->shape, .begin = begin, .size = size->second, .first = 0, .count = 0}};
+      Piece piece{
+          .file = folder / file->text,
+          .begin = at->integer,
+          .end = at->integer + length->integer,
+          .region = {.shape = tensor->shape, .begin = begin, .size = size->second, .first = 0, .count = 0}};
       piece.region.count = piece.region.box_count();
       if (piece.region.count == 0) continue;
       if (!checkpoint::is_valid(piece.region, tensor->count()))
@@ -239,7 +256,8 @@ class DistributedSource final : public TensorSource {
       int64_t covered = 0;
       for (const Piece& piece : pieces_.back()) covered += piece.region.count;
       if (covered != t.count())
-        base::fail_user("{}: the pieces of tensor {} have {} elements of {}", source, t.name, covered, t.count());
+        base::fail_user("{}: the pieces of tensor {} have {} elements of {}", source, t.name, covered,
+                        t.count());
     }
   }
 
@@ -289,7 +307,8 @@ class DistributedSource final : public TensorSource {
       base::fail_user("{} ends before a piece of tensor {}; is it truncated?", source, tensor.name);
     const Archive archive = open_archive(file, piece.begin, piece.end);
     const auto t = tensor_of(*archive.pickle, archive.pickle->root(), tensor.name, source);
-    if (!t || t->dtype != tensor.dtype || TensorInfo{.name = {}, .dtype = t->dtype, .shape = t->shape}.count() != piece.region.count)
+    if (!t || t->dtype != tensor.dtype ||
+        TensorInfo{.name = {}, .dtype = t->dtype, .shape = t->shape}.count() != piece.region.count)
       base::fail_user("{}: the piece of tensor {} is not what the metadata say", source, tensor.name);
     return data_of(archive, *t, tensor.name, source).begin;
   }

@@ -26,7 +26,8 @@ std::map<std::string, ZipEntry> read_zip(const base::InputFile& file, int64_t be
   const std::string name = file.path().string();
   const auto fail = [&](const char* why) {
     base::fail_user(
-        "{} is not a file of torch.save that Quintet reads: {}. Files written before PyTorch 1.6 must be loaded and "
+        "{} is not a file of torch.save that Quintet reads: {}. Files written before PyTorch 1.6 must be "
+        "loaded and "
         "saved again; or save as safetensors",
         name, why);
   };
@@ -58,13 +59,16 @@ std::map<std::string, ZipEntry> read_zip(const base::InputFile& file, int64_t be
   std::map<std::string, ZipEntry> entries;
   size_t at = 0;
   for (int64_t i = 0; i < count; ++i) {
-    if (at + 46 > directory.size() || field<uint32_t>(directory, at) != kCentral) fail("its directory is damaged");
+    if (at + 46 > directory.size() || field<uint32_t>(directory, at) != kCentral)
+      fail("its directory is damaged");
     const uint16_t method = field<uint16_t>(directory, at + 10);
     uint64_t stored = field<uint32_t>(directory, at + 20), bytes = field<uint32_t>(directory, at + 24),
              local = field<uint32_t>(directory, at + 42);
-    const size_t name_bytes = field<uint16_t>(directory, at + 28), extra_bytes = field<uint16_t>(directory, at + 30),
+    const size_t name_bytes = field<uint16_t>(directory, at + 28),
+                 extra_bytes = field<uint16_t>(directory, at + 30),
                  comment_bytes = field<uint16_t>(directory, at + 32);
-    if (at + 46 + name_bytes + extra_bytes + comment_bytes > directory.size()) fail("its directory is damaged");
+    if (at + 46 + name_bytes + extra_bytes + comment_bytes > directory.size())
+      fail("its directory is damaged");
     const std::string entry(reinterpret_cast<const char*>(directory.data()) + at + 46, name_bytes);
     // The zip64 field has those of the three numbers that did not fit, in this order.
     for (size_t x = at + 46 + name_bytes, x_end = x + extra_bytes; x + 4 <= x_end;) {
@@ -80,10 +84,12 @@ std::map<std::string, ZipEntry> read_zip(const base::InputFile& file, int64_t be
     }
     at += 46 + name_bytes + extra_bytes + comment_bytes;
     if (method != 0 || stored != bytes) fail("its entries are compressed");
-    if (bytes > static_cast<uint64_t>(size) || local > static_cast<uint64_t>(size)) fail("an entry is outside of it");
+    if (bytes > static_cast<uint64_t>(size) || local > static_cast<uint64_t>(size))
+      fail("an entry is outside of it");
     const std::vector<std::byte> header = read(static_cast<int64_t>(local), 30);
     if (field<uint32_t>(header, 0) != kLocal) fail("an entry is damaged");
-    const int64_t data = static_cast<int64_t>(local) + 30 + field<uint16_t>(header, 26) + field<uint16_t>(header, 28);
+    const int64_t data =
+        static_cast<int64_t>(local) + 30 + field<uint16_t>(header, 26) + field<uint16_t>(header, 28);
     if (data > size || static_cast<int64_t>(bytes) > size - data) fail("an entry is outside of it");
     entries[entry] = {.begin = begin + data, .bytes = static_cast<int64_t>(bytes)};
   }

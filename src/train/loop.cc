@@ -23,6 +23,7 @@
 #include "train/checkpointer.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
+#include "train/load_hf.h"
 #include "train/memory_check.h"
 #include "train/peer_memory.h"
 #include "train/rank.h"
@@ -175,7 +176,7 @@ class RankLoop {
       traced_ = TraceRange{step, step};
     }
     if (traced_) trace_.emplace(make_trace(*rank_, world_.rank(), traced_->last - traced_->first + 1));
-    plan_loading();
+    open_start();
     const bool peers = recipe_.checkpoint.peer_every > 0;
     const bool staged = peers && device_of(recipe_) != exec::Device::Cpu;
     checkpoints_.emplace(
@@ -209,7 +210,7 @@ class RankLoop {
       checkpoints_->begin(start_.existing == Existing::Replace ? -1 : start_.step(),
                           start_.existing == Existing::Replace);
     world_.world().barrier();  // no rank trains until rank 0 can write
-    load_checkpoint();
+    load_start();
     if (talks())
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
                                                                       .done_before = step_,
@@ -252,21 +253,42 @@ class RankLoop {
     return std::move(result_);
   }
 
-  // Before anything in the run folder is replaced: a checkpoint may not fit this recipe.
-  void plan_loading() {
-    if (start_.checkpoint.empty()) return;
+  // What the run starts from, before anything in the run folder is replaced: it may not fit this recipe.
+  void open_start() {
+    if (start_.checkpoint.empty() && recipe_.model.hf.empty()) return;
     std::exception_ptr failure;
     try {
-      saved_.emplace(start_.checkpoint);
-      load_plan_ = plan_load(*rank_, *saved_, start_.load);
+      if (!start_.checkpoint.empty()) {
+        saved_.emplace(start_.checkpoint);
+        load_plan_ = plan_load(*rank_, *saved_, start_.load);
+      } else {
+        hf_.emplace(recipe_.model.hf, recipe_.model, model_tensors(*rank_));
+        if (first_) hf_->check_tied_head();
+      }
     } catch (...) {
       failure = std::current_exception();
     }
     agree(world_, failure);
   }
 
-  void load_checkpoint() {
-    if (!saved_) return;
+  void load_first_weights() {
+    if (!hf_) return;
+    const int64_t begin = base::now_ns();
+    const HfLoad load = load_hf(*rank_, *hf_);
+    int64_t bytes = load.bytes_read;
+    world_.world().all_reduce(&bytes, 1, DType::I64, comm::ReduceOp::Sum);
+    for (const std::string& note : hf_->notes()) say(note);
+    const int64_t ns = base::now_ns() - begin;
+    say(fmt::format("weights of '{}' loaded in {}: {} read by {} rank{}, {}/s", recipe_.model.hf,
+                    base::human_duration(ns), base::human_bytes(bytes), world_.size(),
+                    world_.size() == 1 ? "" : "s",
+                    base::human_bytes(static_cast<int64_t>(static_cast<double>(bytes) * kNanosPerSecond /
+                                                           static_cast<double>(std::max<int64_t>(1, ns))))));
+    hf_.reset();
+  }
+
+  void load_start() {
+    if (!saved_) return load_first_weights();
     const int64_t begin = base::now_ns();
     load_state(*rank_, *saved_, load_plan_);
     saved_.reset();
@@ -614,6 +636,7 @@ class RankLoop {
   std::optional<Rank> rank_;
   std::optional<checkpoint::Reader> saved_;  // the checkpoint that the run starts from, until it is loaded
   LoadPlan load_plan_;
+  std::optional<hf::ModelFolder> hf_;  // until the first weights are loaded
   std::optional<Checkpointer> checkpoints_;
   PeerCopies peer_copies_;
   std::optional<PeerMemory> peers_;   // checkpoint.peer_every

@@ -157,6 +157,7 @@ bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
 }  // namespace
 
 bool is_exact_key(const std::string& key) {
+  if (key == "model.hf") return false;  // the first weights came from there; the sizes are keys of their own
   for (const char* section : {"model.", "precision.", "optimizer."})
     if (key.starts_with(section)) return true;
   for (const char* one :

@@ -221,6 +221,25 @@ void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::by
 
 }  // namespace
 
+void write_elements(Rank& rank, const StatePiece& piece, const FillElements& fill) {
+  const int64_t size = base::size_of(piece.saved.tensor.dtype), count = piece.saved.region.count;
+  const int64_t step = kWriteBytes / size;
+  std::vector<std::byte> bytes;
+  for (int64_t first = 0; first < count; first += step) {
+    const int64_t n = std::min(step, count - first);
+    const StatePiece part = part_of(piece, first, n);
+    if (!part.lower && part.range.bytes == n * size) {
+      rank.write(part.range, [&](std::byte* to) {
+        fill(part.saved.region, {to, static_cast<size_t>(part.range.bytes)});
+      });
+      continue;
+    }
+    bytes.resize(static_cast<size_t>(n * size));
+    fill(part.saved.region, bytes);
+    put_elements(rank, part, bytes);
+  }
+}
+
 LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const LoadOptions& options) {
   return plan_load(rank.compiled().step_graph.states, state_tensors(rank), reader.manifest(),
                    reader.folder().string(), options);

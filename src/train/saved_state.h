@@ -39,6 +39,12 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
 using Fetch = std::function<exec::HostBytes(const exec::Range& range)>;
 void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> out, const Fetch& fetch);
 
+// Writes a piece from elsewhere, in parts of at most kWriteBytes: `fill` provides the elements of a region of
+// the tensor, in the piece's dtype, and gets their place itself where they are stored as they are.
+inline constexpr int64_t kWriteBytes = int64_t{32} << 20;
+using FillElements = std::function<void(const checkpoint::Region& region, std::span<std::byte> out)>;
+void write_elements(Rank& rank, const StatePiece& piece, const FillElements& fill);
+
 // Reads this rank's part of every tensor of the plan, whatever the layout it was saved in. Other tensors keep
 // their values: those of a new run.
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan);

@@ -14,19 +14,68 @@ namespace {
 // Keys of every family that do not change what the model computes from its weights: names and versions, token
 // ids, defaults of generation, outputs of Python classes.
 const std::set<std::string>& irrelevant_keys() {
-  static const std::set<std::string> kKeys = {
-      "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "auto_map",
-      "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "cross_attention_hidden_size",
-      "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype", "early_stopping",
-      "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty", "finetuning_task",
-      "forced_bos_token_id", "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "label2id",
-      "length_penalty", "max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size", "num_beam_groups",
-      "num_beams", "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states",
-      "output_past", "output_router_logits", "output_scores", "pad_token_id", "prefix", "pretraining_tp",
-      "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate",
-      "sep_token_id", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
-      "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-      "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache"};
+  static const std::set<std::string> kKeys = {"_attn_implementation",
+                                              "_attn_implementation_autoset",
+                                              "_commit_hash",
+                                              "_name_or_path",
+                                              "auto_map",
+                                              "bad_words_ids",
+                                              "begin_suppress_tokens",
+                                              "bos_token_id",
+                                              "cross_attention_hidden_size",
+                                              "decoder_start_token_id",
+                                              "diversity_penalty",
+                                              "do_sample",
+                                              "dtype",
+                                              "early_stopping",
+                                              "encoder_no_repeat_ngram_size",
+                                              "eos_token_id",
+                                              "exponential_decay_length_penalty",
+                                              "finetuning_task",
+                                              "forced_bos_token_id",
+                                              "forced_eos_token_id",
+                                              "id2label",
+                                              "initializer_range",
+                                              "is_decoder",
+                                              "label2id",
+                                              "length_penalty",
+                                              "max_length",
+                                              "max_new_tokens",
+                                              "min_length",
+                                              "no_repeat_ngram_size",
+                                              "num_beam_groups",
+                                              "num_beams",
+                                              "num_labels",
+                                              "num_return_sequences",
+                                              "output_attentions",
+                                              "output_hidden_states",
+                                              "output_past",
+                                              "output_router_logits",
+                                              "output_scores",
+                                              "pad_token_id",
+                                              "prefix",
+                                              "pretraining_tp",
+                                              "problem_type",
+                                              "remove_invalid_values",
+                                              "repetition_penalty",
+                                              "return_dict",
+                                              "return_dict_in_generate",
+                                              "sep_token_id",
+                                              "suppress_tokens",
+                                              "task_specific_params",
+                                              "temperature",
+                                              "tf_legacy_loss",
+                                              "tokenizer_class",
+                                              "top_k",
+                                              "top_p",
+                                              "torch_dtype",
+                                              "torchscript",
+                                              "transformers_version",
+                                              "typical_p",
+                                              "unsloth_fixed",
+                                              "unsloth_version",
+                                              "use_bfloat16",
+                                              "use_cache"};
   return kKeys;
 }
 
@@ -82,9 +131,9 @@ HfConfig read_hf_config(std::string_view text) {
   if (result.family == nullptr) {
     std::string known;
     for (const HfFamily& f : hf_families()) known += (known.empty() ? "" : ", ") + std::string(f.type);
-    result.problems.push_back(
-        type == nullptr ? fmt::format("lacks model_type; supported: {}", known)
-                        : fmt::format("model_type = {} is not supported; supported: {}", type->dump(), known));
+    result.problems.push_back(type == nullptr ? fmt::format("lacks model_type; supported: {}", known)
+                                              : fmt::format("model_type = {} is not supported; supported: {}",
+                                                            type->dump(), known));
     return result;
   }
   if (const HfJson* const list = find_key(config, {"architectures"}); list != nullptr) {
@@ -130,19 +179,24 @@ const HfFamily* hf_family_of(const Model& model, std::string* why_not) {
     if (back.model == model) return &family;
   }
   if (why_not != nullptr)
-    *why_not = fmt::format("no Hugging Face family that Quintet knows has this combination of [model] keys{}", tried);
+    *why_not = fmt::format("no Hugging Face family that Quintet knows has this combination of [model] keys{}",
+                           tried);
   return nullptr;
 }
 
 std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
-                           std::string_view dtype) {
+                           std::string_view dtype, int64_t positions) {
   HfJson config = written(model, family);
+  const RopeScaling& rope = model.rope_scaling;
+  const double extended = static_cast<double>(rope.original_positions) * rope.factor;
+  if (model.family != Family::Gpt2)
+    config["max_position_embeddings"] = std::max(positions, static_cast<int64_t>(extended));
   const HfConfig before = read_hf_config(original);
   if (before.family == &family && before.problems.empty()) {
     const HfJson now = std::move(config), then = written(before.model, family);
     config = HfJson::parse(original);
     for (const auto& [key, value] : now.items())
-      if (then[key] != value) {
+      if (key != "max_position_embeddings" && then.value(key, HfJson()) != value) {
         config[key] = value;
         if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
       }
@@ -156,10 +210,19 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
 }
 
 bool is_free_beside_hf(std::string_view key) {
-  static const std::set<std::string_view> kFree = {
-      "model.hf", "model.preset", "model.dropout", "model.rope_theta", "model.moe.balance_loss",
-      "model.moe.balance_scope", "model.moe.z_loss", "model.moe.bias_rate", "model.moe.capacity_factor",
-      "model.moe.drop", "model.moe.capacity_group", "model.moe.pad", "model.moe.force_balance"};
+  static const std::set<std::string_view> kFree = {"model.hf",
+                                                   "model.preset",
+                                                   "model.dropout",
+                                                   "model.rope_theta",
+                                                   "model.moe.balance_loss",
+                                                   "model.moe.balance_scope",
+                                                   "model.moe.z_loss",
+                                                   "model.moe.bias_rate",
+                                                   "model.moe.capacity_factor",
+                                                   "model.moe.drop",
+                                                   "model.moe.capacity_group",
+                                                   "model.moe.pad",
+                                                   "model.moe.force_balance"};
   return kFree.contains(key) || key.starts_with("model.rope_scaling.");
 }
 

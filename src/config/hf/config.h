@@ -27,9 +27,9 @@ HfConfig read_hf_config(std::string_view text);
 const HfFamily* hf_family_of(const Model& model, std::string* why_not);
 
 // A config.json for the model: `original`, where given, with the keys that have changed. `dtype` is
-// "bfloat16", ...
+// "bfloat16", ...; `positions` the longest sequence trained, for a config that is written anew.
 std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
-                           std::string_view dtype);
+                           std::string_view dtype, int64_t positions);
 
 // Keys of [model] that a recipe may give beside model.hf with values of its own: they change training, or
 // positions, but no weight. Others must agree with config.json.

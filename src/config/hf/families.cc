@@ -1,8 +1,7 @@
 // The families. Each is a table of config keys and a table of weights, in the words of keys.h and family.h.
-#include "config/hf/family.h"
-
 #include <array>
 
+#include "config/hf/family.h"
 #include "config/hf/keys.h"
 
 namespace quintet::config {
@@ -61,7 +60,8 @@ HfKey qwen_window() {
                         from->dump());
                 }
                 const HfJson* const size = find_key(c, {"sliding_window"});
-                if (windowed && size != nullptr) read_value("sliding_window", *size, m.sliding_window, problems);
+                if (windowed && size != nullptr)
+                  read_value("sliding_window", *size, m.sliding_window, problems);
               },
           .write =
               [](const Model& m, HfJson& c) {
@@ -76,51 +76,54 @@ HfKey balance_loss(const char* name, double absent) {
 
 // Which blocks have experts: all whose number is a multiple of decoder_sparse_step, but for mlp_only_layers.
 HfKey sparse_blocks() {
-  return {.names = {"decoder_sparse_step", "mlp_only_layers"},
-          .read =
-              [](const HfJson& c, Model& m, HfProblems& problems) {
-                if (const HfJson* const step = find_key(c, {"decoder_sparse_step"}))
-                  read_value("decoder_sparse_step", *step, m.moe.every, problems);
-                const HfJson* const dense = find_key(c, {"mlp_only_layers"});
-                if (dense == nullptr || !dense->is_array() || dense->empty()) return;
-                for (size_t i = 0; i < dense->size(); ++i)
-                  if ((*dense)[i] != i || m.moe.every != 1)
-                    return problems.add(
-                        "mlp_only_layers = {} is not supported; only the first layers, with decoder_sparse_step "
-                        "= 1",
-                        dense->dump());
-                m.moe.first_dense = static_cast<int64_t>(dense->size());
-              },
-          .write =
-              [](const Model& m, HfJson& c) {
-                c["decoder_sparse_step"] = m.moe.every;
-                c["mlp_only_layers"] = HfJson::array();
-                for (int64_t i = 0; i < m.moe.first_dense; ++i) c["mlp_only_layers"].push_back(i);
-              }};
+  return {
+      .names = {"decoder_sparse_step", "mlp_only_layers"},
+      .read =
+          [](const HfJson& c, Model& m, HfProblems& problems) {
+            if (const HfJson* const step = find_key(c, {"decoder_sparse_step"}))
+              read_value("decoder_sparse_step", *step, m.moe.every, problems);
+            const HfJson* const dense = find_key(c, {"mlp_only_layers"});
+            if (dense == nullptr || !dense->is_array() || dense->empty()) return;
+            for (size_t i = 0; i < dense->size(); ++i)
+              if ((*dense)[i] != i || m.moe.every != 1)
+                return problems.add(
+                    "mlp_only_layers = {} is not supported; only the first layers, with decoder_sparse_step "
+                    "= 1",
+                    dense->dump());
+            m.moe.first_dense = static_cast<int64_t>(dense->size());
+          },
+      .write =
+          [](const Model& m, HfJson& c) {
+            c["decoder_sparse_step"] = m.moe.every;
+            c["mlp_only_layers"] = HfJson::array();
+            for (int64_t i = 0; i < m.moe.first_dense; ++i) c["mlp_only_layers"].push_back(i);
+          }};
 }
 
 Keys llama_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4),
-                        only("attention_bias", false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4),
+        only("attention_bias", false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
 }
 
 Keys mistral_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4), window()}});
+  return joined<Keys>(
+      {llama_sizes(), {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4), window()}});
 }
 
 Keys qwen2_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {always([](Model& m) { m.qkv_bias = true; }), tied(false), ffn(), kv_heads(), head_dim(),
-                        norm_eps(1e-6), rope_key(1e4), qwen_window(), irrelevant({"use_mrope"})}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {always([](Model& m) { m.qkv_bias = true; }), tied(false), ffn(), kv_heads(), head_dim(),
+        norm_eps(1e-6), rope_key(1e4), qwen_window(), irrelevant({"use_mrope"})}});
 }
 
 Keys qwen3_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {always([](Model& m) { m.qk_norm = true; }), tied(false), ffn(), kv_heads(),
-                        head_dim(128), norm_eps(1e-6), rope_key(1e4), only("attention_bias", false),
-                        qwen_window()}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {always([](Model& m) { m.qk_norm = true; }), tied(false), ffn(), kv_heads(), head_dim(128),
+        norm_eps(1e-6), rope_key(1e4), only("attention_bias", false), qwen_window()}});
 }
 
 Keys mixtral_keys() {
@@ -152,25 +155,24 @@ Keys qwen2_moe_keys() {
 }
 
 Keys qwen3_moe_keys() {
-  return joined<Keys>({qwen_moe_keys(),
-                       {always([](Model& m) { m.qk_norm = true; }), head_dim(),
-                        only("attention_bias", false)}});
+  return joined<Keys>(
+      {qwen_moe_keys(),
+       {always([](Model& m) { m.qk_norm = true; }), head_dim(), only("attention_bias", false)}});
 }
 
 // Shared experts are counted in widths of one expert.
 HfKey shared_experts() {
-  return {.names = {"n_shared_experts"},
-          .read =
-              [](const HfJson& c, Model& m, HfProblems& problems) {
-                int64_t count = 0;
-                const HfJson* const found = find_key(c, {"n_shared_experts"});
-                if (found != nullptr && read_value("n_shared_experts", *found, count, problems))
-                  m.moe.shared_ffn = count * m.moe.ffn;
-              },
-          .write =
-              [](const Model& m, HfJson& c) {
-                c["n_shared_experts"] = m.moe.ffn > 0 ? m.moe.shared_ffn / m.moe.ffn : 0;
-              }};
+  return {
+      .names = {"n_shared_experts"},
+      .read =
+          [](const HfJson& c, Model& m, HfProblems& problems) {
+            int64_t count = 0;
+            const HfJson* const found = find_key(c, {"n_shared_experts"});
+            if (found != nullptr && read_value("n_shared_experts", *found, count, problems))
+              m.moe.shared_ffn = count * m.moe.ffn;
+          },
+      .write = [](const Model& m,
+                  HfJson& c) { c["n_shared_experts"] = m.moe.ffn > 0 ? m.moe.shared_ffn / m.moe.ffn : 0; }};
 }
 
 HfKey sequence_balance() {
@@ -198,7 +200,8 @@ Keys deepseek_keys() {
         // The norms of the latents have this eps whatever the key says.
         value({"rms_norm_eps"}, 1e-6, &Model::norm_eps), only("rms_norm_eps", 1e-6), rope_key(1e4),
         only("attention_bias", false), only("mlp_bias", false),
-        value({"n_routed_experts", "num_experts", "num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts),
+        value({"n_routed_experts", "num_experts", "num_local_experts"}, kHfRequired, &Model::moe,
+              &Moe::experts),
         value({"num_experts_per_tok"}, kHfRequired, &Model::moe, &Moe::top_k),
         value({"moe_intermediate_size"}, kHfRequired, &Model::moe, &Moe::ffn), shared_experts(),
         value({"first_k_dense_replace"}, 0, &Model::moe, &Moe::first_dense), only("moe_layer_freq", 1),
@@ -236,17 +239,17 @@ Keys deepseek_v2_keys() {
 }
 
 Keys deepseek_v3_keys() {
-  return joined<Keys>({deepseek_keys(),
-                       {always([](Model& m) {
-                          m.moe.score = RouterScore::Sigmoid;
-                          m.moe.bias_rate = 1e-3;  // of the selection bias, which every V3 file has
-                        }),
-                        only("topk_method", "noaux_tc"), only("scoring_func", "sigmoid"),
-                        only("rope_interleave", true),
-                        value({"norm_topk_prob"}, true, &Model::moe, &Moe::normalise),
-                        value({"n_group"}, 8, &Model::moe, &Moe::groups),
-                        value({"topk_group"}, 4, &Model::moe, &Moe::groups_kept),
-                        irrelevant({"num_nextn_predict_layers", "num_mtp_layers"})}});
+  return joined<Keys>(
+      {deepseek_keys(),
+       {always([](Model& m) {
+          m.moe.score = RouterScore::Sigmoid;
+          m.moe.bias_rate = 1e-3;  // of the selection bias, which every V3 file has
+        }),
+        only("topk_method", "noaux_tc"), only("scoring_func", "sigmoid"), only("rope_interleave", true),
+        value({"norm_topk_prob"}, true, &Model::moe, &Moe::normalise),
+        value({"n_group"}, 8, &Model::moe, &Moe::groups),
+        value({"topk_group"}, 4, &Model::moe, &Moe::groups_kept),
+        irrelevant({"num_nextn_predict_layers", "num_mtp_layers"})}});
 }
 
 // One rate for the three places.
@@ -260,8 +263,8 @@ HfKey gpt2_dropout() {
                   if (const HfJson* const found = find_key(c, {names[i]}))
                     read_value(names[i], *found, rates[i], problems);
                 if (rates[0] != rates[1] || rates[1] != rates[2])
-                  problems.add("resid_pdrop {}, embd_pdrop {} and attn_pdrop {} must be equal", rates[0], rates[1],
-                               rates[2]);
+                  problems.add("resid_pdrop {}, embd_pdrop {} and attn_pdrop {} must be equal", rates[0],
+                               rates[1], rates[2]);
                 m.dropout = rates[0];
               },
           .write =
@@ -271,22 +274,23 @@ HfKey gpt2_dropout() {
 }
 
 Keys gpt2_keys() {
-  return {always([](Model& m) { m.family = Family::Gpt2; }),
-          value({"n_layer", "num_hidden_layers"}, kHfRequired, &Model::layers),
-          value({"n_embd", "hidden_size"}, kHfRequired, &Model::embed),
-          value({"n_head", "num_attention_heads"}, kHfRequired, &Model::heads),
-          value({"n_positions", "max_position_embeddings"}, kHfRequired, &Model::max_positions),
-          value({"vocab_size"}, kHfRequired, &Model::vocab),
-          value({"n_inner"}, 0, &Model::ffn),
-          value({"layer_norm_epsilon"}, 1e-5, &Model::norm_eps),
-          tied(true),
-          gpt2_dropout(),
-          only("activation_function", "gelu_new"),
-          only("scale_attn_weights", true),
-          only("scale_attn_by_inverse_layer_idx", false),
-          only("reorder_and_upcast_attn", false),
-          irrelevant({"n_ctx", "n_special", "predict_special_tokens", "summary_activation",
-                      "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"})};
+  return {
+      always([](Model& m) { m.family = Family::Gpt2; }),
+      value({"n_layer", "num_hidden_layers"}, kHfRequired, &Model::layers),
+      value({"n_embd", "hidden_size"}, kHfRequired, &Model::embed),
+      value({"n_head", "num_attention_heads"}, kHfRequired, &Model::heads),
+      value({"n_positions", "max_position_embeddings"}, kHfRequired, &Model::max_positions),
+      value({"vocab_size"}, kHfRequired, &Model::vocab),
+      value({"n_inner"}, 0, &Model::ffn),
+      value({"layer_norm_epsilon"}, 1e-5, &Model::norm_eps),
+      tied(true),
+      gpt2_dropout(),
+      only("activation_function", "gelu_new"),
+      only("scale_attn_weights", true),
+      only("scale_attn_by_inverse_layer_idx", false),
+      only("reorder_and_upcast_attn", false),
+      irrelevant({"n_ctx", "n_special", "predict_special_tokens", "summary_activation",
+                  "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"})};
 }
 
 // ---- weights
@@ -317,7 +321,9 @@ Weights llama_ffn() {
           {"blocks.{i}.ffn.down.weight", "layers.{i}.mlp.down_proj.weight", "0 1"}};
 }
 
-Weights llama_weights(const Model&) { return joined<Weights>({llama_ends(), llama_attention(), llama_ffn()}); }
+Weights llama_weights(const Model&) {
+  return joined<Weights>({llama_ends(), llama_attention(), llama_ffn()});
+}
 
 // All experts in one tensor, gate and up joined: how transformers 5 keeps them in memory.
 Weights fused_experts() {
@@ -341,7 +347,8 @@ Weights shared_weights(const std::string& name) {
 
 Weights mixtral_weights(const Model&) {
   const std::string moe = "layers.{i}.block_sparse_moe.";
-  return joined<Weights>({llama_ends(), llama_attention(),
+  return joined<Weights>({llama_ends(),
+                          llama_attention(),
                           {{"blocks.{i}.ffn.router.weight", moe + "gate.weight", "0 1"},
                            {"blocks.{i}.ffn.router.weight", "layers.{i}.mlp.gate.weight", "0 1"},
                            {"blocks.{i}.ffn.experts.gate.weight", moe + "experts.{e}.w1.weight", "1 2"},
@@ -352,29 +359,38 @@ Weights mixtral_weights(const Model&) {
 
 Weights qwen_moe_weights(const Model&) {
   return joined<Weights>(
-      {llama_ends(), llama_attention(), llama_ffn(), split_experts(), fused_experts(),
+      {llama_ends(),
+       llama_attention(),
+       llama_ffn(),
+       split_experts(),
+       fused_experts(),
        shared_weights("shared_expert"),
        {{"blocks.{i}.ffn.shared_gate.weight", "layers.{i}.mlp.shared_expert_gate.weight", "0 1"}}});
 }
 
 // The rotary parts are stored as interleaved pairs.
 Weights deepseek_weights(const Model& m) {
-  const std::string attn = "layers.{i}.self_attn.", q = m.mla.q_rank > 0 ? "q_b_proj.weight" : "q_proj.weight";
-  return joined<Weights>({llama_ends(),
-                          {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
-                           {"blocks.{i}.attn.wq_down.weight", attn + "q_a_proj.weight", "0 1"},
-                           {"blocks.{i}.attn.q_norm.weight", attn + "q_a_layernorm.weight", "0"},
-                           {"blocks.{i}.attn.wq_nope.weight", attn + q, "0+1 2"},
-                           {"blocks.{i}.attn.wq_rope.weight", attn + q, "0+1~ 2"},
-                           {"blocks.{i}.attn.wkv_down.weight", attn + "kv_a_proj_with_mqa.weight", "+0 1"},
-                           {"blocks.{i}.attn.wk_rope.weight", attn + "kv_a_proj_with_mqa.weight", "+01~ 2"},
-                           {"blocks.{i}.attn.kv_norm.weight", attn + "kv_a_layernorm.weight", "0"},
-                           {"blocks.{i}.attn.wk_nope.weight", attn + "kv_b_proj.weight", "0+1 2"},
-                           {"blocks.{i}.attn.wv.weight", attn + "kv_b_proj.weight", "0+1 2"},
-                           {"blocks.{i}.attn.wo.weight", attn + "o_proj.weight", "0 12"},
-                           {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
-                           {"blocks.{i}.ffn.router.bias", "layers.{i}.mlp.gate.e_score_correction_bias", "0"}},
-                          llama_ffn(), split_experts(), fused_experts(), shared_weights("shared_experts")});
+  const std::string attn = "layers.{i}.self_attn.",
+                    q = m.mla.q_rank > 0 ? "q_b_proj.weight" : "q_proj.weight";
+  return joined<Weights>(
+      {llama_ends(),
+       {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
+        {"blocks.{i}.attn.wq_down.weight", attn + "q_a_proj.weight", "0 1"},
+        {"blocks.{i}.attn.q_norm.weight", attn + "q_a_layernorm.weight", "0"},
+        {"blocks.{i}.attn.wq_nope.weight", attn + q, "0+1 2"},
+        {"blocks.{i}.attn.wq_rope.weight", attn + q, "0+1~ 2"},
+        {"blocks.{i}.attn.wkv_down.weight", attn + "kv_a_proj_with_mqa.weight", "+0 1"},
+        {"blocks.{i}.attn.wk_rope.weight", attn + "kv_a_proj_with_mqa.weight", "+01~ 2"},
+        {"blocks.{i}.attn.kv_norm.weight", attn + "kv_a_layernorm.weight", "0"},
+        {"blocks.{i}.attn.wk_nope.weight", attn + "kv_b_proj.weight", "0+1 2"},
+        {"blocks.{i}.attn.wv.weight", attn + "kv_b_proj.weight", "0+1 2"},
+        {"blocks.{i}.attn.wo.weight", attn + "o_proj.weight", "0 12"},
+        {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+        {"blocks.{i}.ffn.router.bias", "layers.{i}.mlp.gate.e_score_correction_bias", "0"}},
+       llama_ffn(),
+       split_experts(),
+       fused_experts(),
+       shared_weights("shared_experts")});
 }
 
 // Conv1D stores [in, out].
@@ -412,8 +428,10 @@ const auto& hf_table() {
       HfFamily{"mixtral", {"MixtralForCausalLM"}, "model.", mixtral_keys, mixtral_weights, kNoRope},
       HfFamily{"qwen2_moe", {"Qwen2MoeForCausalLM"}, "model.", qwen2_moe_keys, qwen_moe_weights, kNoRope},
       HfFamily{"qwen3_moe", {"Qwen3MoeForCausalLM"}, "model.", qwen3_moe_keys, qwen_moe_weights, kNoRope},
-      HfFamily{"deepseek_v2", {"DeepseekV2ForCausalLM"}, "model.", deepseek_v2_keys, deepseek_weights, kNoRope},
-      HfFamily{"deepseek_v3", {"DeepseekV3ForCausalLM"}, "model.", deepseek_v3_keys, deepseek_weights, kNoRope},
+      HfFamily{
+          "deepseek_v2", {"DeepseekV2ForCausalLM"}, "model.", deepseek_v2_keys, deepseek_weights, kNoRope},
+      HfFamily{
+          "deepseek_v3", {"DeepseekV3ForCausalLM"}, "model.", deepseek_v3_keys, deepseek_weights, kNoRope},
       HfFamily{"gpt2",
                {"GPT2LMHeadModel"},
                "transformer.",

@@ -31,12 +31,12 @@ struct HfWeight {
 struct HfKey;  // keys.h
 
 struct HfFamily {
-  std::string_view type;                            // model_type
-  std::vector<std::string_view> architectures;      // accepted; the first is written
-  std::string_view prefix;                          // of the base model's tensors
-  std::vector<HfKey> (*keys)();                     // read in order
+  std::string_view type;                        // model_type
+  std::vector<std::string_view> architectures;  // accepted; the first is written
+  std::string_view prefix;                      // of the base model's tensors
+  std::vector<HfKey> (*keys)();                 // read in order
   std::vector<HfWeight> (*weights)(const Model& m);
-  std::vector<std::string_view> unused;             // patterns (* and ?) of tensors without a role in the model
+  std::vector<std::string_view> unused;  // patterns (* and ?) of tensors without a role in the model
 };
 
 std::span<const HfFamily> hf_families();

@@ -68,7 +68,7 @@ inline const HfJson kHfRequired(HfJson::value_t::discarded);
 // what a missing or null key means.
 template <class... Path>
 HfKey value(std::vector<std::string> names, HfJson absent, Path... path) {
-  const auto field = [path...](auto& model) -> auto& { return (model .* ... .* path); };
+  const auto field = [path...](auto& model) -> auto& { return (model.*....*path); };
   return {.names = names,
           .read =
               [=](const HfJson& config, Model& model, HfProblems& problems) {

@@ -6,7 +6,9 @@
 namespace quintet::config {
 namespace {
 
-double mscale_of(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+double mscale_of(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
 
 struct RopeReader {
   const HfJson& config;
@@ -50,11 +52,12 @@ struct RopeReader {
     const auto given = number("attention_factor");
     if (latent) {
       if (given || all == 0 || mscale != all)
-        problems.add("rope scaling of type yarn with latent attention needs mscale = mscale_all_dim, got {} and {}",
-                     mscale, all);
+        problems.add(
+            "rope scaling of type yarn with latent attention needs mscale = mscale_all_dim, got {} and {}",
+            mscale, all);
       s.attention_factor = mscale_of(s.factor, all);
     } else {
-      s.attention_factor = given                      ? *given
+      s.attention_factor = given                     ? *given
                            : mscale != 0 && all != 0 ? mscale_of(s.factor, mscale) / mscale_of(s.factor, all)
                                                      : mscale_of(s.factor, 1);
     }
@@ -71,8 +74,9 @@ void read_rope(const HfJson& config, Model& m, HfProblems& problems, double defa
     if (const HfJson* const theta = find_key(*from, {"rope_theta"}))
       read_value("rope_theta", *theta, m.rope_theta, problems);
   static const std::set<std::string> kKnown = {
-      "rope_theta", "rope_type", "type", "factor", "original_max_position_embeddings", "low_freq_factor",
-      "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"};
+      "rope_theta",      "rope_type",        "type",      "factor",    "original_max_position_embeddings",
+      "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
+      "mscale",          "mscale_all_dim"};
   for (const auto& [key, value] : params->items()) {
     const bool neutral = value.is_null() || (key == "truncate" && value == true) ||
                          (key == "partial_rotary_factor" && value == 1.0);
@@ -87,7 +91,8 @@ void read_rope(const HfJson& config, Model& m, HfProblems& problems, double defa
   else if (*kind == "yarn")
     reader.yarn(m.rope_scaling, m.mla.kv_rank > 0);
   else
-    problems.add("rope scaling of type {} is not supported; only \"default\", \"llama3\" and \"yarn\"", kind->dump());
+    problems.add("rope scaling of type {} is not supported; only \"default\", \"llama3\" and \"yarn\"",
+                 kind->dump());
 }
 
 void write_rope(const Model& m, HfJson& config) {
@@ -118,10 +123,8 @@ void write_rope(const Model& m, HfJson& config) {
 
 HfKey rope_key(double default_theta) {
   return {.names = {"rope_parameters", "rope_scaling", "rope_theta"},
-          .read =
-              [=](const HfJson& config, Model& model, HfProblems& problems) {
-                read_rope(config, model, problems, default_theta);
-              },
+          .read = [=](const HfJson& config, Model& model,
+                      HfProblems& problems) { read_rope(config, model, problems, default_theta); },
           .write = write_rope};
 }
 

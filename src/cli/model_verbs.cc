@@ -1,0 +1,103 @@
+#include "base/printable.h"
+#include "cli/number.h"
+#include "cli/verbs.h"
+#include "config/byte_size.h"
+#include "observe/console.h"
+#include "tools/model_files.h"
+
+namespace quintet::cli {
+namespace {
+
+struct ModelFileOptions {
+  std::string from, to, format = "hf", dtype, shard_size;
+  int64_t step = -1;
+  bool json = false;
+
+  tools::ConvertOptions convert() const {
+    tools::ConvertOptions options;
+    if (!dtype.empty()) options.dtype = base::parse_dtype(dtype);
+    if (!shard_size.empty()) {
+      const auto bytes = config::parse_byte_size(shard_size);
+      if (!bytes || *bytes < 1)
+        base::fail_user("--shard-size {}: expected a size such as 5GB or 512MiB",
+                        base::printable(shard_size));
+      options.shard_bytes = *bytes;
+    }
+    if (step >= 0) options.step = step;
+    options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
+    return options;
+  }
+  void add_to(CLI::App& command) {
+    command.add_option("--dtype", dtype, "type of the weights in the files (default: as they are)")
+        ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
+    command.add_option("--shard-size", shard_size, "largest file (default: 5GB)")->type_name("SIZE");
+    command.add_option("--step", step, "of a run: the checkpoint of this step (default: the newest state)")
+        ->type_name("N")
+        ->check(integer_in(0, int64_t{1} << 53));
+  }
+};
+
+}  // namespace
+
+Verb add_export(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("export", "write a run or a checkpoint as a Hugging Face folder");
+  auto o = std::make_shared<ModelFileOptions>();
+  command->add_option("RUN", o->from, "a run folder, or a checkpoint")->required();
+  command->add_option("--to", o->format, "format")->check(CLI::IsMember({"hf"}))->capture_default_str();
+  command->add_option("FOLDER", o->to, "folder to write; must be new or empty")->required();
+  o->add_to(*command);
+  return {command, [o] {
+            print(tools::export_model(o->from, o->to, o->convert()) + "\n");
+            return kExitGood;
+          }};
+}
+
+Verb add_convert(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("convert", "convert files of weights, without training");
+  auto o = std::make_shared<ModelFileOptions>();
+  command
+      ->add_option(
+          "FROM", o->from,
+          "a Hugging Face folder, .safetensors, .bin or .pt file, distributed checkpoint, run or checkpoint")
+      ->required();
+  command->add_option("TO", o->to, "a new folder, or a .safetensors file")->required();
+  o->add_to(*command);
+  return {command, [o] {
+            print(tools::convert_model(o->from, o->to, o->convert()) + "\n");
+            return kExitGood;
+          }};
+}
+
+Verb add_diff(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("diff", "compare the weights of two folders, runs or checkpoints");
+  auto o = std::make_shared<ModelFileOptions>();
+  command->add_option("A", o->from, "a folder or file of weights, a run or a checkpoint")->required();
+  command->add_option("B", o->to, "the same")->required();
+  command->add_flag("--json", o->json, "print JSON");
+  command->footer("Exits with 1 when they differ.");
+  return {command, [o] {
+            const tools::DiffReport report = tools::diff_models(o->from, o->to);
+            print(o->json ? report.json : report.text);
+            return report.equal ? kExitGood : kExitFailure;
+          }};
+}
+
+Verb add_logits(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "logits", "write the logits of given tokens, to compare with another implementation");
+  struct LogitsOptions {
+    RecipeOptions recipe;
+    std::vector<int32_t> ids;
+    std::string out;
+  };
+  auto o = std::make_shared<LogitsOptions>();
+  o->recipe.add_to(*command, true, "ignored");
+  command->add_option("--ids", o->ids, "token ids, separated by commas")->delimiter(',')->required();
+  command->add_option("--out", o->out, "safetensors file to write: logits [tokens, vocab]")->required();
+  return {command, [o] {
+            tools::write_logits(o->recipe.load(), o->ids, o->out);
+            return kExitGood;
+          }};
+}
+
+}  // namespace quintet::cli

@@ -1,0 +1,137 @@
+#include "config/hf/config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/temp_folder.h"
+#include "config/parse.h"
+#include "config/presets.h"
+#include "config/print.h"
+#include "config/problem.h"
+#include "config/validate.h"
+
+namespace quintet::config {
+namespace {
+
+using test::TempFolder;
+
+const std::string kLlama =
+    R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300,
+  "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+  "max_position_embeddings": 8192, "hidden_act": "silu", "transformers_version": "4.40.0"})";
+
+std::string with(std::string text, const std::string& keys) { return text.insert(1, keys + ", "); }
+
+std::string problems_of_text(const std::string& text) {
+  std::string all;
+  for (const std::string& p : read_hf_config(text).problems) all += p + "\n";
+  return all;
+}
+
+TEST(HfConfig, SizesAreTaken) {
+  const HfConfig c = read_hf_config(kLlama);
+  ASSERT_EQ(problems_of_text(kLlama), "");
+  EXPECT_EQ(c.family->type, "llama");
+  const Model& m = c.model;
+  EXPECT_EQ(std::vector<int64_t>({m.layers, m.embed, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab}),
+            std::vector<int64_t>({2, 64, 4, 2, 16, 96, 300}));
+  EXPECT_EQ(m.rope_theta, 500000.0);
+  EXPECT_EQ(m.norm_eps, 1e-5);
+  EXPECT_TRUE(m.tied);
+}
+
+TEST(HfConfig, NothingIsIgnored) {
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("sliding_windw": 4)")), "sliding_windw = 4 is not a key");
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("logit_scale": 2.0)")), "logit_scale = 2.0 is not a key");
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("attention_bias": true)")),
+                  "attention_bias = true is not supported");
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("rope_scaling": {"type": "dynamic", "factor": 2.0})")),
+                  "type \"dynamic\"");
+  EXPECT_CONTAINS(
+      problems_of_text(with(kLlama, R"("rope_scaling": {"rope_type": "llama3", "factor": 2.0, "x": 1})")),
+      "x = 1");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "bloom"})"),
+                  "model_type = \"bloom\" is not supported; supported: llama");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "llama"})"),
+                  "lacks num_hidden_layers\nlacks hidden_size");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "llama", "hidden_size": "x"})"),
+                  "hidden_size must be an integer");
+  EXPECT_CONTAINS(problems_of_text("[1]"), "not a JSON object");
+}
+
+// Every preset has a family, whose config.json reads back as the same model.
+TEST(HfConfig, EveryPresetHasAFamily) {
+  for (const Model& preset : presets()) {
+    const Recipe recipe = parse("[model]\npreset = \"" + preset.preset +
+                                "\"\n[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n");
+    std::string why;
+    const HfFamily* const family = hf_family_of(recipe.model, &why);
+    ASSERT_NE(family, nullptr) << preset.preset << ": " << why;
+    const HfConfig back = read_hf_config(hf_config_text(recipe.model, *family, "", "bfloat16", 64));
+    EXPECT_TRUE(back.problems.empty()) << preset.preset << ": " << back.problems[0];
+    EXPECT_EQ(back.model.layers, recipe.model.layers) << preset.preset;
+    EXPECT_TRUE(back.model.rope_scaling == recipe.model.rope_scaling) << preset.preset;
+  }
+}
+
+struct Written {
+  TempFolder folder;
+  explicit Written(const std::string& config) {
+    base::make_directories(folder / "m");
+    base::write_file_atomically(folder / "m/config.json", config);
+    base::write_file_atomically(folder / "r.toml",
+                                "[model]\nhf = \"m\"\n[data]\ntokenizer = \"bytes\"\nseq_len = "
+                                "64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n");
+  }
+  std::string refusal(const std::vector<std::string>& sets = {}) const {
+    return test::user_error([&] { load((folder / "r.toml").string(), sets); });
+  }
+};
+
+TEST(HfRecipe, TheFolderIsRelativeToTheRecipe) {
+  const Written w(kLlama);
+  const Recipe r = load((w.folder / "r.toml").string());
+  EXPECT_EQ(r.model.layers, 2);
+  EXPECT_EQ(base::Path(r.model.hf), w.folder / "m");
+  // What is printed reads back, also when the folder is gone: the run is then complete without it.
+  EXPECT_TRUE(parse(to_toml(r)) == r);
+  base::remove_file(w.folder / "m/config.json");
+  EXPECT_TRUE(parse(to_toml(r)) == r);
+}
+
+TEST(HfRecipe, ContradictionsAreRefused) {
+  const Written w(kLlama);
+  EXPECT_CONTAINS(w.refusal({"model.layers=3"}),
+                  "3 contradicts config.json of the folder in model.hf, which says 2");
+  EXPECT_CONTAINS(w.refusal({"model.preset='llama3-8b'"}), "contradicts model.hf");
+  const Recipe r = load((w.folder / "r.toml").string(), {"model.layers=2", "model.rope_theta=1e6"});
+  EXPECT_EQ(r.model.rope_theta, 1e6);
+}
+
+TEST(HfRecipe, ProblemsOfTheConfigComeAtOnce) {
+  const Written w(with(kLlama, R"("mlp_bias": true, "alien": 1)"));
+  const std::string why = w.refusal({"run.steps=0"});
+  EXPECT_CONTAINS(why, "mlp_bias = true is not supported");
+  EXPECT_CONTAINS(why, "alien = 1 is not a key");
+  EXPECT_CONTAINS(why, "run.steps");
+}
+
+TEST(HfRecipe, ANameIsAnsweredWithTheDownload) {
+  const std::string why = test::user_error([] {
+    parse(
+        "[model]\nhf = \"meta-llama/Llama-3.2-1B\"\n[data]\nseq_len = 64\n[optimizer]\nlr = "
+        "1e-3\n[run]\nsteps = 1\n");
+  });
+  EXPECT_CONTAINS(why, "hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B");
+}
+
+TEST(HfRecipe, ATokenizerIsRequired) {
+  const Written w(kLlama);
+  base::write_file_atomically(
+      w.folder / "r.toml",
+      "[model]\nhf = \"m\"\n[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n");
+  EXPECT_CONTAINS(w.refusal(), "has neither tokenizer.json nor tokenizer.model");
+}
+
+}  // namespace
+}  // namespace quintet::config

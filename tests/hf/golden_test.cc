@@ -1,0 +1,212 @@
+// Folders that transformers wrote (models_test.py --write-goldens), with the logits that it computes in f64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/temp_folder.h"
+#include "comm/local.h"
+#include "config/hf/config.h"
+#include "config/parse.h"
+#include "hf/diff.h"
+#include "hf/folder_writer.h"
+#include "hf/mapped_source.h"
+#include "hf/model_folder.h"
+#include "tools/assemble_tensors.h"
+#include "tools/model_files.h"
+#include "train/load_hf.h"
+
+namespace quintet {
+namespace {
+
+using test::TempFolder;
+
+const base::Path kGoldens = base::Path(QUINTET_SOURCE_DIR) / "tests/hf/golden";
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const base::Path& entry : base::list_folder(kGoldens)) names.push_back(entry.filename().string());
+  EXPECT_GE(names.size(), 11u);
+  return names;
+}
+
+// The vocabulary of the goldens is smaller than the byte tokenizer's, which no rule is to compare here.
+config::Recipe golden_recipe(const base::Path& folder, std::vector<std::string> sets = {}) {
+  const config::HfConfig c = config::read_hf_config(base::read_file(folder / "config.json"));
+  EXPECT_TRUE(c.problems.empty()) << folder << ": " << c.problems[0];
+  config::Recipe r = config::parse(
+      "[model]\npreset = \"llama-tiny\"\n[data]\nseq_len = 8\n[optimizer]\nlr = 1e-3\n[batch]\nglobal = "
+      "8\n[run]\nsteps = 1\n",
+      sets, "test");
+  r.precision = config::Precision::of(base::DType::F64);
+  r.model = c.model;
+  r.model.hf = folder.string();
+  r.model.dropout = 0;
+  return r;
+}
+
+TEST(HfGolden, LogitsAreThoseOfTransformers) {
+  for (const std::string& name : golden_names()) {
+    SCOPED_TRACE(name);
+    const TempFolder temp;
+    const base::Path folder = kGoldens / name;
+    // Not a .safetensors file by name, so that the folder has one set of weights.
+    base::write_file_atomically(temp / "expected.safetensors", base::read_file(folder / "expected.st"));
+    const auto expected = hf::open_tensors(temp / "expected.safetensors");
+    const checkpoint::TensorInfo* const wanted = expected->find("logits");
+    ASSERT_NE(wanted, nullptr);
+    std::vector<int32_t> ids(static_cast<size_t>(wanted->shape[0]));
+    expected->read(*expected->find("ids"), 0, std::as_writable_bytes(std::span(ids)));
+    std::vector<double> theirs(static_cast<size_t>(wanted->count())), ours(theirs.size());
+    expected->read(*wanted, 0, std::as_writable_bytes(std::span(theirs)));
+    const base::Path out = temp / "logits.safetensors";
+    tools::write_logits(golden_recipe(folder), ids, out);
+    const auto got = hf::open_tensors(out);
+    got->read(*got->find("logits"), 0, std::as_writable_bytes(std::span(ours)));
+    double largest = 0, error = 0;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      largest = std::max(largest, std::abs(theirs[i]));
+      error = std::max(error, std::abs(ours[i] - theirs[i]));
+    }
+    EXPECT_LT(error, 1e-10 * largest);
+    EXPECT_GT(largest, 0.1);
+  }
+}
+
+std::vector<tools::Tensor> weights_in(const config::Recipe& recipe, int64_t* bytes_read) {
+  std::vector<tools::Tensor> all;
+  std::mutex mutex;
+  int64_t bytes = 0;
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    hf::ModelFolder folder(recipe.model.hf, recipe.model, train::model_tensors(rank));
+    const train::HfLoad load = train::load_hf(rank, folder);
+    tools::TensorAssembler assembler(rank.compiled().logical, [](const graph::Param&) { return true; });
+    assembler.take(rank, program::holds_weights);
+    assembler.sum(world.world());
+    std::vector<tools::Tensor> tensors = assembler.finish("weights");
+    for (tools::Tensor& t : tools::states_of(rank)) tensors.push_back(std::move(t));
+    const std::lock_guard lock(mutex);
+    bytes += load.bytes_read;
+    if (world.rank().value == 0) all = std::move(tensors);
+  });
+  if (bytes_read != nullptr) *bytes_read = bytes;
+  return all;
+}
+
+TEST(HfGolden, EveryLayoutLoadsTheSameWeights) {
+  for (const std::string& name : golden_names()) {
+    SCOPED_TRACE(name);
+    const base::Path folder = kGoldens / name;
+    const config::Recipe one = golden_recipe(folder);
+    const std::vector<tools::Tensor> expected = weights_in(one, nullptr);
+    std::vector<std::vector<std::string>> layouts = {
+        {"parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3"},
+        {"parallel.pp=2", "parallel.dp_shard=2", "parallel.zero=1"}};
+    if (one.model.moe.experts > 0)
+      layouts.push_back({"parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3"});
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      config::Recipe recipe = golden_recipe(folder, layouts[i]);
+      if (i == 2) recipe.parallel.ep = 2;
+      const std::vector<tools::Tensor> got = weights_in(recipe, nullptr);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t t = 0; t < got.size(); ++t) {
+        EXPECT_EQ(got[t].name, expected[t].name);
+        EXPECT_EQ(got[t].values, expected[t].values) << got[t].name << " with " << layouts[i][0];
+      }
+    }
+  }
+}
+
+// Our names, then theirs again.
+TEST(HfGolden, ExportIsByteIdentical) {
+  for (const std::string& name : golden_names()) {
+    SCOPED_TRACE(name);
+    const TempFolder temp;
+    const base::Path folder = kGoldens / name;
+    const config::Recipe recipe = golden_recipe(folder);
+    const base::Path own = temp / "own.safetensors";
+    comm::run_local_world(1, [&](comm::World& world) {
+      const train::Rank rank(recipe, world, {});
+      const std::vector<checkpoint::TensorInfo> tensors = train::model_tensors(rank);
+      hf::ModelFolder files(folder, recipe.model, tensors);
+      std::vector<checkpoint::TensorInfo> saved = tensors;
+      for (checkpoint::TensorInfo& t : saved) t.dtype = base::DType::F32;
+      checkpoint::write_safetensors(own.string(), saved, {}, [&](size_t i, std::span<std::byte> out) {
+        files.reader().read(saved[i].name, checkpoint::Region::whole(saved[i].shape), base::DType::F32, out);
+      });
+      hf::MappedSource mapped(hf::open_tensors(own),
+                              hf::NameMap(files.map().family(), recipe.model, saved, {}));
+      const auto original = hf::open_tensors(folder);
+      const hf::Difference d = hf::compare(mapped, *original);
+      EXPECT_TRUE(d.is_equal()) << (d.tensors.empty() ? "names" : d.tensors[0].name);
+      EXPECT_EQ(d.compared, static_cast<int64_t>(original->tensors().size()));
+      const base::Path out = temp / "out";
+      hf::write_folder(out, mapped, {.dtype = [](const auto& t) { return t.dtype; }, .shard_bytes = 4000});
+      const auto again = hf::open_tensors(out);
+      EXPECT_TRUE(hf::compare(*again, *original).is_equal());
+      EXPECT_GT(base::list_folder(out).size(), 3u) << "several files and an index";
+    });
+    const std::string text = base::read_file(folder / "config.json");
+    const config::HfConfig c = config::read_hf_config(text);
+    const config::HfConfig back =
+        config::read_hf_config(config::hf_config_text(c.model, *c.family, text, "float32", 64));
+    EXPECT_TRUE(back.problems.empty());
+    EXPECT_TRUE(back.model == c.model);
+  }
+}
+
+TEST(HfGolden, DamagedFoldersAreRefusedByName) {
+  const base::Path source = kGoldens / "llama";
+  const std::string config_text = base::read_file(source / "config.json");
+  const auto tensors = hf::open_tensors(source);
+  // The folder with some tensors changed, then its refusal.
+  const auto refusal =
+      [&](const std::function<void(std::vector<checkpoint::TensorInfo>&)>& change) -> std::string {
+    const TempFolder temp;
+    std::vector<checkpoint::TensorInfo> list = tensors->tensors();
+    change(list);
+    checkpoint::write_safetensors(temp / "model.safetensors", list, {}, [](size_t, std::span<std::byte>) {});
+    base::write_file_atomically(temp / "config.json", config_text);
+    const config::Recipe recipe = golden_recipe(temp.path());
+    return test::user_error([&] { weights_in(recipe, nullptr); });
+  };
+  using List = std::vector<checkpoint::TensorInfo>;
+  const auto at = [](List& list, const std::string& name) {
+    return std::find_if(list.begin(), list.end(), [&](const auto& t) { return t.name == name; });
+  };
+  EXPECT_CONTAINS(refusal([&](List& l) { l.erase(at(l, "model.norm.weight")); }),
+                  "model.norm.weight is missing");
+  EXPECT_CONTAINS(refusal([&](List& l) { at(l, "model.norm.weight")->shape = {15}; }),
+                  "has shape [15], but the model needs [16]");
+  EXPECT_CONTAINS(refusal([&](List& l) { at(l, "model.norm.weight")->dtype = base::DType::I32; }),
+                  "has type i32");
+  EXPECT_CONTAINS(refusal([&](List& l) {
+                    l.push_back({"model.layers.9.mlp.up_proj.weight", base::DType::F32, {2}});
+                  }),
+                  "model.layers.9.mlp.up_proj.weight is unexpected");
+}
+
+TEST(HfGolden, MissingAndTruncatedFilesAreRefused) {
+  const TempFolder temp;
+  const base::Path folder = temp / "sharded";
+  const auto source = hf::open_tensors(kGoldens / "llama");
+  hf::write_folder(folder, *source, {.dtype = [](const auto& t) { return t.dtype; }, .shard_bytes = 4000});
+  EXPECT_TRUE(hf::compare(*hf::open_tensors(folder), *source).is_equal());
+  std::vector<base::Path> shards;
+  for (const base::Path& entry : base::list_folder(folder))
+    if (entry.string().ends_with(".safetensors")) shards.push_back(folder / entry.filename());
+  ASSERT_GE(shards.size(), 3u);
+  const std::string bytes = base::read_file(shards[1]);
+  base::write_file_atomically(shards[1], bytes.substr(0, bytes.size() - 100));
+  EXPECT_CONTAINS(test::user_error([&] { hf::open_tensors(folder); }), "truncated");
+  base::remove_file(shards[1]);
+  const std::string why = test::user_error([&] { hf::open_tensors(folder); });
+  EXPECT_CONTAINS(why, "lacks " + shards[1].filename().string());
+  EXPECT_CONTAINS(why, "is the download complete?");
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,449 @@
+#!/usr/bin/env python3
+"""Models against transformers and PyTorch from PyPI (make test-hf).
+
+  models_test.py QUINTET [--work FOLDER] [--only FAMILY,...] [--write-goldens]
+
+For every family, a tiny model with random weights is saved by transformers, and then:
+  f32      logits of `quintet logits` equal transformers' (eager attention) to 1e-5 of the largest
+  f64      the same to 1e-10, with transformers' casts to float32 patched to float64 (see Patched)
+  grad     loss and every gradient of one step in f64, from an SGD step of `quintet train` and `quintet export`
+  adamw    all weights after 5 steps of AdamW in f64
+  load     the exported folder loads into transformers with no missing, unexpected or mismatched keys
+  layouts  import, one step that changes nothing, export: every tensor byte-identical, in several layouts
+Also: experts fused as transformers 5 keeps them in memory, .bin files, distributed checkpoints, fp8 and MXFP4 weights,
+`quintet convert` and `quintet diff`. Prints a table; exit status 1 if anything differs.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+torch.set_num_threads(1)
+transformers.utils.logging.disable_progress_bar()
+parser = argparse.ArgumentParser()
+parser.add_argument("quintet")
+parser.add_argument("--work", default="build/hf-models")
+parser.add_argument("--only", default="")
+parser.add_argument("--write-goldens", action="store_true", help="rewrite tests/hf/golden, which make test reads")
+options = parser.parse_args()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+work = pathlib.Path(options.work).resolve()
+quintet = str(pathlib.Path(options.quintet).resolve())
+SEQ = 24
+BATCH = 2
+TEXT = bytes((37 * i * i + 11 * i + 5) % 251 for i in range(SEQ)) * 64  # one sequence, again and again
+IDS = list(TEXT[:SEQ])
+LABELS = list(TEXT[1:SEQ + 1])
+
+LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+DEEPSEEK_YARN = {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1}
+DENSE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=256, max_position_embeddings=64)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, moe_intermediate_size=16,
+              first_k_dense_replace=1, num_hidden_layers=3)
+# Name: (config class, its arguments). Names before ":" are model types.
+FAMILIES = {
+    "llama": ("LlamaConfig", {**DENSE}),
+    "llama:3": ("LlamaConfig", {**DENSE, "head_dim": 16, "rope_parameters": LLAMA3_ROPE, "tie_word_embeddings": True, "rms_norm_eps": 1e-5}),
+    "llama:yarn": ("LlamaConfig", {**DENSE, "rope_parameters": YARN}),
+    "mistral": ("MistralConfig", {**DENSE, "sliding_window": 7}),
+    "qwen2": ("Qwen2Config", {**DENSE, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3Config", {**DENSE, "head_dim": 16}),
+    "gpt2": ("GPT2Config", dict(vocab_size=256, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40, resid_pdrop=0.0,
+                                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "mixtral": ("MixtralConfig", {**DENSE, "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2MoeConfig", {**DENSE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                                     "shared_expert_intermediate_size": 40, "decoder_sparse_step": 2, "norm_topk_prob": False}),
+    "qwen3_moe": ("Qwen3MoeConfig", {**DENSE, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                                     "norm_topk_prob": True}),
+    "deepseek_v2": ("DeepseekV2Config", {**DENSE, **LATENT, "q_lora_rank": None, "n_routed_experts": 4, "n_shared_experts": 2,
+                                         "num_experts_per_tok": 2, "topk_method": "greedy", "n_group": 1, "topk_group": 1}),
+    "deepseek_v2:yarn": ("DeepseekV2Config", {**DENSE, **LATENT, "q_lora_rank": 10, "n_routed_experts": 8, "n_shared_experts": 2,
+                                              "num_experts_per_tok": 3, "topk_method": "group_limited_greedy", "n_group": 4,
+                                              "topk_group": 2, "routed_scaling_factor": 2.0, "rope_parameters": DEEPSEEK_YARN}),
+    "deepseek_v3": ("DeepseekV3Config", {**DENSE, **LATENT, "q_lora_rank": 10, "n_routed_experts": 8, "n_shared_experts": 1,
+                                         "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "rope_parameters": DEEPSEEK_YARN}),
+}
+HAS_EXPERTS = {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
+failed = []
+
+
+class Patched:
+    """transformers in float64. Patches, all undone at the end:
+    - `torch.float32` and `torch.float`, as modeling files and modeling_rope_utils read them, are float64: RMSNorm, softmax of
+      attention, router scores, rotary angles and frequencies
+    - Tensor.float() returns float64: rotary positions, logits of the loss
+    """
+
+    class Torch:
+        float32 = torch.float64
+        float = torch.float64
+
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+    def __enter__(self):
+        self.modules = [m for n, m in list(sys.modules.items())
+                        if n.startswith("transformers.") and ("modeling" in n or "loss" in n) and getattr(m, "torch", None) is torch]
+        for module in self.modules:
+            module.torch = Patched.Torch()
+        self.float = torch.Tensor.float
+        torch.Tensor.float = torch.Tensor.double
+        self.default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+
+    def __exit__(self, *_):
+        for module in self.modules:
+            module.torch = torch
+        torch.Tensor.float = self.float
+        torch.set_default_dtype(self.default)
+
+
+def check(family, what, good, detail):
+    print(f"{'ok  ' if good else 'FAIL'} {family:18} {what:8} {detail}", flush=True)
+    if not good:
+        failed.append(f"{family} {what}: {detail}")
+
+
+def run(*arguments, good=True):
+    done = subprocess.run([quintet, *map(str, arguments)], capture_output=True, text=True)
+    if good and done.returncode != 0:
+        raise SystemExit(f"quintet {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def build(family, dtype=torch.float32, seed=1, **changes):
+    """A model with random weights of a size that makes every part count."""
+    kind, arguments = FAMILIES[family]
+    config = getattr(transformers, kind)(**{**arguments, **changes}, use_cache=False)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").to(dtype)
+    random = torch.Generator().manual_seed(seed)
+    state = {**dict(model.named_parameters()), **{n: b for n, b in model.named_buffers() if "correction_bias" in n}}
+    with torch.no_grad():
+        for name, p in sorted(state.items()):
+            value = torch.randn(p.shape, generator=random, dtype=torch.float32).to(dtype)
+            norm = p.dim() == 1 and "norm" in name or "ln_" in name and name.endswith("weight")
+            p.copy_(1 + 0.1 * value if norm else 0.3 * value if p.dim() == 1 else value / math.sqrt(p.shape[-1]))
+    return model.eval()
+
+
+def recipe(folder, name, dtype="f32", **sets):
+    values = {"precision.compute": dtype, "optimizer.name": "sgd", "optimizer.lr": 1.0, "optimizer.weight_decay": 0.0,
+              "optimizer.clip_norm": 0.0, "run.steps": 1, "batch.global": BATCH, **sets}
+    family = json.load(open(folder / "config.json"))["model_type"]
+    if family in HAS_EXPERTS:
+        values["model.moe.balance_loss"] = 0.0
+        if family.startswith("deepseek"):
+            values["model.moe.balance_scope"] = "micro_batch"
+        if family == "deepseek_v3":
+            values["model.moe.bias_rate"] = 1e-300
+    text = work / "text.txt"
+    text.write_bytes(TEXT)
+    path = work / f"{name}.toml"
+    lines = [f'name = "{name}"', "[model]", f'hf = "{folder}"', "[data]", f'path = "{text}"', 'tokenizer = "bytes"',
+             f"seq_len = {SEQ}", "pack = false", "[run]", f'dir = "{work / "runs" / name}"']
+    path.write_text("\n".join(lines) + "\n")
+    result = [str(path)]
+    for key, value in values.items():
+        result += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+    return result
+
+
+def logits_of(folder, name, dtype):
+    out = work / f"{name}-logits.safetensors"
+    run("logits", *recipe(folder, name, dtype), "--ids", ",".join(map(str, IDS)), "--out", out)
+    return load_file(out)["logits"]
+
+
+def train_and_export(folder, name, dtype, export=(), **sets):
+    shutil.rmtree(work / "runs" / name, ignore_errors=True)
+    shutil.rmtree(work / f"{name}-out", ignore_errors=True)
+    run("train", *recipe(folder, name, dtype, **sets))
+    run("export", work / "runs" / name, "--to", "hf", work / f"{name}-out", *export)
+    metrics = [json.loads(line) for line in open(work / "runs" / name / "metrics.jsonl")]
+    return metrics, work / f"{name}-out"
+
+
+def tensors(folder):
+    result = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        result.update(load_file(file))
+    return result
+
+
+def worst_difference(a, b):
+    """The largest difference relative to each tensor's largest element, and where it is."""
+    if a.keys() != b.keys():
+        return math.inf, f"names differ: {sorted(a.keys() ^ b.keys())[:3]}"
+    worst = (0.0, "")
+    for name in a:
+        if a[name].shape != b[name].shape:
+            return math.inf, f"{name}: {a[name].shape} and {b[name].shape}"
+        scale = max(b[name].abs().max().item(), 1e-30)
+        worst = max(worst, ((a[name].double() - b[name].double()).abs().max().item() / scale, name))
+    return worst
+
+
+def identical(a, b):
+    if a.keys() != b.keys():
+        return f"names differ: {sorted(a.keys() ^ b.keys())[:3]}"
+    for name in a:
+        x, y = a[name], b[name]
+        if x.dtype != y.dtype or x.shape != y.shape or x.contiguous().view(torch.uint8).ne(y.contiguous().view(torch.uint8)).any():
+            return f"{name} differs"
+    return ""
+
+
+def to_saved_names(model, values):
+    """Tensors of the model in memory as save_pretrained writes them: a copy of the model holds them."""
+    folder = work / "names"
+    shutil.rmtree(folder, ignore_errors=True)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(values[name])
+    model.save_pretrained(folder)
+    return tensors(folder)
+
+
+def test_family(family):
+    name = family.replace(":", "-")
+    model_type = family.split(":")[0]
+    folder = work / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = build(family)
+    model.save_pretrained(folder)
+    ids = torch.tensor([IDS])
+    with torch.no_grad():
+        theirs = model(ids).logits[0]
+    ours = logits_of(folder, name, "f32")
+    error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+    check(family, "f32", error < 1e-5, f"logits differ by {error:.1e} of the largest")
+
+    with Patched():
+        double = build(family, torch.float64)
+        wide = work / f"{name}-f64"
+        shutil.rmtree(wide, ignore_errors=True)
+        double.save_pretrained(wide)
+        with torch.no_grad():
+            theirs = double(ids).logits[0]
+        error = ((logits_of(wide, name + "-f64", "f64") - theirs).abs().max() / theirs.abs().max()).item()
+        check(family, "f64", error < 1e-10, f"logits differ by {error:.1e} of the largest")
+
+        # One SGD step with lr 1 moves every weight by its gradient.
+        double.train()
+        batch, labels = torch.tensor([IDS] * BATCH), torch.tensor([LABELS] * BATCH)
+
+        def loss_of(m):
+            return torch.nn.functional.cross_entropy(m(batch).logits.reshape(-1, 256), labels.reshape(-1))
+
+        loss = loss_of(double)
+        loss.backward()
+        start = {n: p.detach().clone() for n, p in double.named_parameters()}
+        moved = {n: p.detach() - (p.grad if p.grad is not None else 0) for n, p in double.named_parameters()}
+        before = tensors(wide)
+        metrics, out = train_and_export(wide, name + "-sgd", "f64")
+        expected = to_saved_names(double, moved)
+        relative = abs(metrics[0]["loss"] - loss.item()) / loss.item()
+        mine = {n: before[n] - t for n, t in tensors(out).items()}
+        error, where = worst_difference(mine, {n: before[n] - t for n, t in expected.items()})
+        check(family, "grad", relative < 1e-10 and error < 1e-4, f"loss by {relative:.1e}, gradients by {error:.1e} {where}")
+
+        # AdamW: norms and biases are not decayed.
+        with torch.no_grad():
+            for n, p in double.named_parameters():
+                p.copy_(start[n])
+        decayed = [p for n, p in double.named_parameters() if p.dim() > 1]
+        plain = [p for n, p in double.named_parameters() if p.dim() <= 1]
+        optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}],
+                                      lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+        for _ in range(5):
+            optimizer.zero_grad()
+            last = loss_of(double)
+            last.backward()
+            optimizer.step()
+        sets = {"optimizer.name": "adamw", "optimizer.lr": 1e-3, "optimizer.weight_decay": 0.1, "run.steps": 5,
+                "optimizer.betas": "[0.9, 0.95]", "optimizer.eps": 1e-8}
+        metrics, out = train_and_export(wide, name + "-adamw", "f64", **sets)
+        expected = to_saved_names(double, {n: p.detach().clone() for n, p in double.named_parameters()})
+        error, where = worst_difference(tensors(out), expected)
+        relative = abs(metrics[4]["loss"] - last.item()) / last.item()
+        check(family, "adamw", relative < 1e-8 and error < 1e-6, f"loss by {relative:.1e}, weights by {error:.1e} {where}")
+
+    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+    bad = {k: v for k, v in info.items() if v and k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
+    check(family, "load", not bad, f"{type(loaded).__name__} {bad or 'no missing or unexpected keys'}")
+
+    # Import and export in several layouts; bf16 files, f32 masters.
+    narrow = work / f"{name}-bf16"
+    shutil.rmtree(narrow, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(narrow)
+    layouts = [{}, {"parallel.tp": 2}, {"parallel.pp": 2}, {"parallel.dp_shard": 2, "parallel.zero": 3},
+               {"parallel.tp": 2, "parallel.dp_shard": 2, "parallel.zero": 1}]
+    if model_type in HAS_EXPERTS:
+        layouts += [{"parallel.dp_shard": 2, "parallel.ep": 2}, {"parallel.dp_shard": 2, "parallel.ep": 2, "parallel.tp": 2, "parallel.zero": 3}]
+    reference = tensors(narrow)
+    wrong = ""
+    for i, layout in enumerate(layouts):
+        _, out = train_and_export(narrow, f"{name}-layout{i}", "bf16", **{"optimizer.lr": 1e-300, "batch.global": 4, **layout})
+        if difference := identical(tensors(out), reference):
+            wrong += f" {layout}: {difference}"
+    check(family, "layouts", not wrong, f"{len(layouts)} layouts, {len(reference)} tensors{wrong or ' identical'}")
+    same = json.load(open(out / "config.json")) == json.load(open(narrow / "config.json"))
+    check(family, "config", same, "config.json of the export is that of the source")
+
+    if model_type in HAS_EXPERTS:  # as the model is in memory
+        fused = work / f"{name}-fused"
+        shutil.rmtree(fused, ignore_errors=True)
+        fused.mkdir()
+        memory = {n: t.contiguous() for n, t in model.state_dict().items()}
+        save_file(memory, fused / "model.safetensors", metadata={"format": "pt"})
+        shutil.copy(narrow / "config.json", fused)
+        _, out = train_and_export(fused, f"{name}-fused", "bf16", **{"optimizer.lr": 1e-300, "parallel.tp": 2})
+        difference = identical(tensors(out), tensors(fused))
+        check(family, "fused", not difference, difference or f"{len(memory)} tensors identical")
+
+
+def test_other_files():
+    model = build("llama")
+    folder = work / "files"
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    reference = tensors(folder)
+    state = {n: t.clone() for n, t in model.state_dict().items()}
+
+    def converted(what, source, *arguments, expected=reference):
+        out = work / f"converted-{what}"
+        shutil.rmtree(out, ignore_errors=True)
+        run("convert", source, out, *arguments)
+        difference = identical(tensors(out), expected)
+        check("files", what, not difference, difference or f"{len(expected)} tensors identical")
+        return out
+
+    pickled = work / "pickled"
+    shutil.rmtree(pickled, ignore_errors=True)
+    pickled.mkdir()
+    torch.save(state, pickled / "pytorch_model.bin")
+    shutil.copy(folder / "config.json", pickled)
+    converted("bin", pickled)
+    torch.save({"model": state, "step": 3}, work / "nested.pt")
+    converted("pt", work / "nested.pt")
+    out = converted("shards", folder, "--shard-size", "20kB")
+    check("files", "index", len(list(out.glob("model-*.safetensors"))) > 2 and (out / "model.safetensors.index.json").exists(), "several files")
+    transformers.AutoModelForCausalLM.from_pretrained(out)
+    converted("bf16", folder, "--dtype", "bf16", expected={n: t.to(torch.bfloat16) for n, t in reference.items()})
+
+    import torch.distributed.checkpoint as dcp
+    distributed = work / "distributed"
+    shutil.rmtree(distributed, ignore_errors=True)
+    dcp.save({n: t for n, t in state.items()}, checkpoint_id=str(distributed), no_dist=True)
+    converted("dcp", distributed)
+
+    done = run("diff", folder, pickled)
+    check("files", "diff", "equal" in done.stdout, done.stdout.strip())
+    changed = work / "changed"
+    shutil.rmtree(changed, ignore_errors=True)
+    shutil.copytree(folder, changed)
+    other = dict(reference)
+    key = "model.layers.1.mlp.up_proj.weight"
+    other[key] = other[key].clone()
+    other[key][3, 4] += 0.5
+    save_file(other, changed / "model.safetensors", metadata={"format": "pt"})
+    done = run("diff", folder, changed, good=False)
+    check("files", "diff", done.returncode == 1 and key in done.stdout and "0.5" in done.stdout, done.stdout.splitlines()[0])
+
+
+def random_fp8(rows, columns, random):
+    """Weights, scales, and what DeepSeek's conversion makes of them: the f32 product per block of 128 x 128, rounded to bf16."""
+    weight = torch.randint(0, 256, (rows, columns), generator=random, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    scale = torch.rand((rows + 127) // 128, (columns + 127) // 128, generator=random) * 0.01 + 1e-4
+    full = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+    return weight, scale, (weight.to(torch.float32) * full).to(torch.bfloat16)
+
+
+def random_mxfp4(shape, random):
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    blocks = torch.randint(0, 256, (*shape, 16), generator=random, dtype=torch.uint8)
+    scales = torch.randint(100, 150, shape, generator=random, dtype=torch.uint8)
+    scales.view(-1)[:4] = torch.tensor([0, 1, 2, 254], dtype=torch.uint8)
+    return blocks, scales, convert_moe_packed_tensors(blocks.clone(), scales.clone()).contiguous()
+
+
+def test_quantised():
+    random = torch.Generator().manual_seed(3)
+    weight, scale, expected = random_fp8(200, 300, random)
+    file = work / "fp8.safetensors"
+    save_file({"x.weight": weight, "x.weight_scale_inv": scale, "y.weight": torch.ones(3)}, file)
+    out = work / "fp8-out.safetensors"
+    run("convert", file, out)
+    got = load_file(out)
+    equal = (got["x.weight"].view(torch.int16) == expected.view(torch.int16)) | (torch.isnan(got["x.weight"]) & torch.isnan(expected))
+    check("quantised", "fp8", bool(equal.all()) and "x.weight_scale_inv" not in got, f"{equal.numel()} elements bit-equal")
+
+    blocks, scales, expected = random_mxfp4((3, 10, 4), random)
+    file = work / "mxfp4.safetensors"
+    save_file({"experts.gate_up_proj_blocks": blocks, "experts.gate_up_proj_scales": scales}, file)
+    run("convert", file, out)
+    got = load_file(out)["experts.gate_up_proj"]
+    equal = got.shape == expected.shape and torch.equal(got.view(torch.int16), expected.contiguous().view(torch.int16))
+    check("quantised", "mxfp4", equal, f"{expected.numel()} elements bit-equal, shape {list(got.shape)}")
+
+
+def write_goldens():
+    """Tiny folders with the logits that transformers computes in float64."""
+    small = dict(hidden_size=16, num_hidden_layers=2, vocab_size=40)
+    for family, (kind, arguments) in FAMILIES.items():
+        if family in ("llama:yarn", "deepseek_v2"):
+            continue  # their parts are in the others
+        changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small, "num_hidden_layers": 2}
+        if "intermediate_size" in arguments:
+            changes["intermediate_size"] = 12
+        folder = ROOT / "tests/hf/golden" / family.replace(":", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        with Patched():
+            model = build(family, torch.float32, **changes)
+            model.save_pretrained(folder)
+            (folder / "generation_config.json").unlink()
+            ids = [(7 * i * i + 3) % 40 for i in range(10)]
+            with torch.no_grad():
+                logits = model.to(torch.float64)(torch.tensor([ids])).logits[0]
+        save_file({"logits": logits, "ids": torch.tensor(ids, dtype=torch.int32)}, folder / "expected.st")
+    random = torch.Generator().manual_seed(5)
+    quantised = ROOT / "tests/hf/quantised"
+    quantised.mkdir(exist_ok=True)
+    tall, tall_scale, tall_expected = random_fp8(130, 12, random)
+    wide, wide_scale, wide_expected = random_fp8(12, 130, random)
+    save_file({"tall.weight": tall, "tall.weight_scale_inv": tall_scale, "wide.weight": wide, "wide.weight_scale_inv": wide_scale},
+              quantised / "fp8.safetensors")
+    save_file({"tall.weight": tall_expected, "wide.weight": wide_expected}, quantised / "fp8_expected.safetensors")
+    blocks, scales, expected = random_mxfp4((2, 3, 2), random)
+    save_file({"x_blocks": blocks, "x_scales": scales}, quantised / "mxfp4.safetensors")
+    save_file({"x": expected}, quantised / "mxfp4_expected.safetensors")
+
+
+if options.write_goldens:
+    write_goldens()
+    sys.exit(0)
+work.mkdir(parents=True, exist_ok=True)
+only = [f for f in options.only.split(",") if f]
+for family in FAMILIES:
+    if not only or family in only:
+        test_family(family)
+if not only:
+    test_other_files()
+    test_quantised()
+print(f"{len(failed)} failures" if failed else f"all equal (transformers {transformers.__version__}, torch {torch.__version__})")
+sys.exit(1 if failed else 0)
