@@ -567,8 +567,8 @@ base::Path placed(const Leaves& leaves, const char* key, const std::string& text
   return std::filesystem::absolute(in_file ? *folder / text : base::Path(text)).lexically_normal();
 }
 
-// The model of a Hugging Face folder, and its tokenizer. A recipe that has all sizes (the resolved recipe of a
-// run) is complete without the folder.
+// The model of a Hugging Face folder, and its tokenizer. A recipe that has all sizes, as the resolved one of
+// a run, is complete without the folder.
 void start_from_hf(Recipe& recipe, const Leaves& leaves, const std::optional<base::Path>& folder,
                    Report& report) {
   const std::string text = given_text(leaves, "model.hf");

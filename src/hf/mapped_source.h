@@ -24,8 +24,8 @@ class MappedSource final : public TensorSource {
   std::vector<size_t> theirs_;  // by tensor
 };
 
-// Tensors of MXFP4 (GPT-OSS) under the names and with the shapes of the dequantised model: "x_blocks" [..., r,
-// c] becomes "x" [..., c, r]. Other tensors are passed on.
+// Tensors of MXFP4 (GPT-OSS) under the names and with the shapes of the dequantised model: "x_blocks"
+// [..., r, c] becomes "x" [..., c, r]. Other tensors are passed on.
 std::unique_ptr<TensorSource> without_blocks(std::unique_ptr<TensorSource> source);
 
 }  // namespace quintet::hf

@@ -33,7 +33,7 @@ struct TheirTensor {
 class NameMap {
  public:
   using Has = std::function<bool(const std::string& name)>;
-  // `ours`: the model's parameters and states with their shapes. `has`: whether the files have a tensor, which
+  // `ours`: the model's parameters and states with their shapes. `has`: whether files have a tensor, which
   // selects the prefix and the way of storage; empty: as the family's files are written. A parameter that no
   // row names is an InternalError.
   NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,

@@ -1,4 +1,4 @@
-// Reads Python pickles as data. Nothing is executed: a class or function is a name, a call of one is an Object
+// Reads Python pickles as data. Nothing is executed: a class or function is a name, a call of one an Object
 // that holds the name and the arguments. Callers recognise the few objects that they know.
 #pragma once
 

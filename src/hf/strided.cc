@@ -263,7 +263,7 @@ void stream_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSo
       const TensorInfo& info = map.ours()[link.ours];
       const TensorInfo* const source = ours.find(info.name);
       QUINTET_CHECK(source != nullptr, "the source lacks {}", info.name);
-      // The box of our elements within the block: those of the outermost loop in file order that fall into it.
+      // Our elements within the block: the box of all, cut along its dims below.
       Box box{.begin = std::vector<int64_t>(info.shape.size(), 0), .size = info.shape, .at = 0};
       if (link.expert >= 0) box.begin[0] = link.expert, box.size[0] = 1;
       const auto copy = [&](const Box& part) {

@@ -164,7 +164,7 @@ class TorchSource final : public TensorSource {
     int64_t begin = 0, end = 0;
   };
 
-  // Tensors of nested dicts have names with dots. A dict named "model", "state_dict" or "module" that holds all
+  // Tensors of nested dicts have names with dots. A dict named "model", "state_dict" or "module" that has all
   // of them adds nothing to their names.
   static std::map<std::string, TorchTensor> tensors_in(const Pickle& p, const std::string& source) {
     Id root = p.root();

@@ -8,7 +8,7 @@ namespace quintet::hf {
 
 std::unique_ptr<TensorSource> open_torch(const base::Path& path, const std::vector<base::Path>& files);
 
-// A folder of torch.distributed.checkpoint, which Megatron's "torch_dist" format also is: .metadata says where
+// A folder of torch.distributed.checkpoint, as Megatron's "torch_dist" format is, too: .metadata says where
 // the pieces of every tensor are in the .distcp files.
 std::unique_ptr<TensorSource> open_distributed(const base::Path& folder);
 

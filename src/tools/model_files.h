@@ -36,8 +36,8 @@ struct DiffReport {
 // Compares the tensors of two sources. Of a run and a Hugging Face folder, the run is compared as exported.
 DiffReport diff_models(const base::Path& a, const base::Path& b);
 
-// The logits after every token of `ids` ([tokens, vocab], in precision.compute), computed on one rank with the
-// weights of model.hf, to a safetensors file.
+// The logits after every token of `ids` ([tokens, vocab], in precision.compute), computed on one rank with
+// the weights of model.hf, to a safetensors file.
 void write_logits(config::Recipe recipe, const std::vector<int32_t>& ids, const base::Path& out);
 
 }  // namespace quintet::tools

@@ -37,7 +37,7 @@ HfKey norm_eps(double absent) { return value({"rms_norm_eps"}, absent, &Model::n
 // Mistral and Mixtral: one window for all layers, or null.
 HfKey window() { return value({"sliding_window"}, 0, &Model::sliding_window); }
 
-// Qwen: sliding_window counts only with use_sliding_window, and then for the layers from max_window_layers on.
+// Qwen: sliding_window counts only with use_sliding_window, for the layers from max_window_layers on.
 HfKey qwen_window() {
   return {.names = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"},
           .read =
