@@ -467,6 +467,14 @@ void CudaExecutor::wait_staged() {
 
 void CudaExecutor::write(const Range& range, const std::function<void(std::byte*)>& fill) {
   gpu::use_device(device_);
+  constexpr int64_t kPinnedFrom = int64_t{1} << 20, kPinnedBytes = int64_t{32} << 20;
+  if (range.bytes >= kPinnedFrom && range.bytes <= kPinnedBytes) {
+    if (written_.bytes() < kPinnedBytes) written_ = gpu::Pinned(kPinnedBytes);
+    fill(written_.data());
+    streams_[0].copy(address(range), written_.data(), range.bytes);
+    streams_[0].synchronize();
+    return;
+  }
   const auto copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(range.bytes));
   fill(copy.get());
   streams_[0].copy(address(range), copy.get(), range.bytes);

@@ -120,6 +120,7 @@ class CudaExecutor : public Executor {
   device::cuda::Pinned staging_;  // see staging()
   device::cuda::Stream copies_;   // into staging_
   device::cuda::Event staged_;    // they have arrived
+  device::cuda::Pinned written_;  // that large parts of a load pass through (write)
   Readback readbacks_[2];
   int64_t started_ = 0, finished_ = 0;  // runs
   std::vector<double> host_scalars_;    // inputs of the next run
