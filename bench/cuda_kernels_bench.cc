@@ -402,6 +402,7 @@ void run() {
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
   if (wanted("attention")) attentions(), hops();
+  if (wanted("load")) attention_under_load();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
 }

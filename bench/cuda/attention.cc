@@ -2,7 +2,9 @@
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "cuda/harness.h"
 #include "kernels/cuda/attention/tiled.h"
@@ -15,6 +17,7 @@ struct Shape {
   int64_t sequences, seq_len, heads, kv_heads, head_dim, value_dim;
   int64_t documents = 0;  // tokens of each; negative: their mean, log-normal; 0: one per sequence
   int64_t window = 0;
+  double soft_cap = 0, dropout = 0;  // cuDNN is not timed with these
 };
 
 // Document ids by row; `pairs` receives the number of visible query-key pairs.
@@ -50,7 +53,76 @@ std::vector<int32_t> draw_documents(const Shape& p, double& pairs) {
 
 std::string rate(double flops, double ms) { return std::to_string(static_cast<int>(flops / ms / 1e9)); }
 
+// As time_of(). A pause before each timing: at the power limit a rate would depend on what ran before.
+double time_rested(const std::function<void(int)>& f) {
+  require(cudaStreamSynchronize(stream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return time_of(f, 1);
+}
+
 }  // namespace
+
+// How the rate of the largest forward pass falls as the GPU reaches its power limit, after a second of rest.
+void attention_under_load() {
+  used = 0;
+  constexpr int64_t kSequences = 2, kLength = 8192, kHeads = 32, kKvHeads = 8, kDim = 128;
+  constexpr auto kMasks = k::AttentionMasks::Dense;
+  k::AttentionShape s;
+  s.q_rows = s.k_rows = {.seq_len = kLength, .sequences = kSequences};
+  s.heads = kHeads;
+  s.kv_heads = kKvHeads;
+  s.head_dim = s.value_dim = kDim;
+  s.q_stride = s.o_stride = s.dq_stride = kHeads * kDim;
+  s.k_stride = s.v_stride = s.dk_stride = s.dv_stride = kKvHeads * kDim;
+  s.scale = 0.1;
+  const int64_t rows = kSequences * kLength;
+  auto *q = random<Bf16>(rows * s.q_stride), *key = random<Bf16>(rows * s.k_stride),
+       *v = random<Bf16>(rows * s.v_stride), *o = take<Bf16>(rows * s.o_stride);
+  float* lse = take<float>(rows * kHeads);
+  const int64_t bytes =
+      std::max(k::Attention::workspace_bytes(s, kMasks, false), k::TiledAttention::workspace_bytes(s, false));
+  void* space = take<char>(bytes);
+  k::Attention library;
+  if (!library.prepare(s, kMasks, false, bytes)) return;
+  const double flops = 4.0 * kHeads * kDim * kSequences * kLength * (kLength + 1) / 2;
+  const float* const none = nullptr;
+  const std::function<void(int)> runs[] = {
+      [&](int) { library.forward(s, kMasks, q, key, v, o, lse, space, bytes, stream); },
+      [&](int) {
+        k::TiledAttention::forward<Bf16, Bf16>(s, {}, q, key, v, none, none, o, lse, space, stream);
+      }};
+  std::printf(
+      "\n| forward of 2 x 8192, 32 / 8 heads of 128, after this many calls in a row | cuDNN TFLOP/s | own "
+      "|\n|---|---|---|\n");
+  constexpr int kParts[] = {3, 12, 30, 60, 100, 200, 400, 800};
+  std::vector<double> rates[2];
+  for (const int round : {0, 1}) {
+    for (int which : {0, 1}) {
+      const auto& run = runs[which];
+      run(0);
+      require(cudaStreamSynchronize(stream));
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      cudaEvent_t begin, end;
+      require(cudaEventCreate(&begin));
+      require(cudaEventCreate(&end));
+      int done = 0;
+      for (size_t part = 0; part < std::size(kParts); ++part) {
+        require(cudaEventRecord(begin, stream));
+        for (int i = done; i < kParts[part]; ++i) run(0);
+        require(cudaEventRecord(end, stream));
+        require(cudaEventSynchronize(end));
+        float ms = 0;
+        require(cudaEventElapsedTime(&ms, begin, end));
+        if (round == 1) rates[which].push_back(flops * (kParts[part] - done) / static_cast<double>(ms) / 1e9);
+        done = kParts[part];
+      }
+      cudaEventDestroy(begin);
+      cudaEventDestroy(end);
+    }
+  }
+  for (size_t part = 0; part < std::size(kParts); ++part)
+    std::printf("| %d | %.0f | %.0f |\n", kParts[part], rates[0][part], rates[1][part]);
+}
 
 // FLOPs over visible pairs; backward counts two and a half times the matmuls of forward.
 void attentions() {
@@ -66,8 +138,18 @@ void attentions() {
                           {"125m", 32, 1024, 12, 12, 64, 64},
                           {"125m, documents of 300, log-normal", 32, 1024, 12, 12, 64, 64, -300},
                           {"heads of 96", 4, 4096, 24, 8, 96, 96},
+                          {"heads of 96, documents of 700, log-normal", 4, 4096, 24, 8, 96, 96, -700},
                           {"latent", 4, 4096, 16, 16, 192, 128},
-                          {"heads of 256", 4, 4096, 16, 8, 256, 256}};
+                          {"latent, documents of 700, log-normal", 4, 4096, 16, 16, 192, 128, -700},
+                          {"heads of 256", 4, 4096, 16, 8, 256, 256},
+                          {"heads of 256, documents of 700, log-normal", 4, 4096, 16, 8, 256, 256, -700},
+                          {"heads of 256, long, window 1024", 2, 8192, 16, 8, 256, 256, 0, 1024},
+                          {"ulysses of 4: 8b", 4, 16384, 8, 2, 128, 128},
+                          {"ulysses of 4: 8b, documents of 3000", 4, 16384, 8, 2, 128, 128, 3000},
+                          {"8b, soft cap", 4, 4096, 32, 8, 128, 128, 0, 0, 50},
+                          {"8b, dropout", 4, 4096, 32, 8, 128, 128, 0, 0, 0, 0.1},
+                          {"1b, soft cap", 4, 4096, 32, 8, 64, 64, 0, 0, 50},
+                          {"1b, dropout", 4, 4096, 32, 8, 64, 64, 0, 0, 0, 0.1}};
   std::printf(
       "\n| attention | sequences x rows, heads, sizes | cuDNN forward TFLOP/s | backward | deterministic | "
       "own forward | "
@@ -105,49 +187,52 @@ void attentions() {
                   own_bytes = std::max(k::TiledAttention::workspace_bytes(own, false),
                                        k::TiledAttention::workspace_bytes(own, true));
     void* space = take<char>(std::max(library_bytes, own_bytes));
+    if (p.dropout > 0) {
+      std::vector<int32_t> places(static_cast<size_t>(rows));
+      for (size_t i = 0; i < places.size(); ++i)
+        places[i] = static_cast<int32_t>(i % static_cast<size_t>(p.seq_len));
+      own.dropout_p = p.dropout;
+      own.positions = own.key_positions = integers(places);
+      own.samples = integers(std::vector<int32_t>(places.size()));
+      own.dropout_key = reinterpret_cast<const uint64_t*>(doubles({0.1}));  // any bits
+    }
     const double both = static_cast<double>(p.head_dim + p.value_dim),
                  forward = 2.0 * static_cast<double>(p.heads) * both * pairs,
                  backward = 2.0 * static_cast<double>(p.heads) * pairs *
                             static_cast<double>(3 * p.head_dim + 2 * p.value_dim);
     std::string times[8] = {"none", "none", "none", "none", "none", "none", "none", "none"};
+    const bool extra = p.soft_cap > 0 || p.dropout > 0;
     for (const bool deterministic : {false, true}) {
+      if (extra) break;
       k::Attention library;
       s.deterministic = deterministic;
       if (!library.prepare(s, masks, false, library_bytes)) continue;
-      const double ms = time_of(
-          [&](int) { library.forward(s, masks, q, key, v, o, lse, space, library_bytes, stream); }, 1);
+      const double ms = time_rested(
+          [&](int) { library.forward(s, masks, q, key, v, o, lse, space, library_bytes, stream); });
       if (!deterministic) times[0] = rate(forward, ms);
       if (!k::Attention::has_gradients(s, masks) || !library.prepare(s, masks, true, library_bytes)) continue;
-      times[deterministic ? 2 : 1] =
-          rate(backward, time_of(
-                             [&](int) {
-                               library.backward(s, masks, dout, q, key, v, o, lse, dq, dk, dv, space,
-                                                library_bytes, stream);
-                             },
-                             1));
+      times[deterministic ? 2 : 1] = rate(backward, time_rested([&](int) {
+                                            library.backward(s, masks, dout, q, key, v, o, lse, dq, dk, dv,
+                                                             space, library_bytes, stream);
+                                          }));
     }
     const float* const none = nullptr;
     for (const int kernels : {0, 1, 2}) {  // the default, deterministic, those for Ampere on
       const bool portable = kernels == 2;
-      const k::TiledOptions options{.portable = portable};
+      const k::TiledOptions options{.soft_cap = p.soft_cap, .portable = portable};
       own.deterministic = kernels > 0;
       if (kernels != 1)
-        times[portable ? 6 : 3] =
-            rate(forward, time_of(
-                              [&](int) {
-                                k::TiledAttention::forward<Bf16, Bf16>(own, options, q, key, v, none, none, o,
-                                                                       lse, space, stream);
-                              },
-                              1));
+        times[portable ? 6 : 3] = rate(forward, time_rested([&](int) {
+                                         k::TiledAttention::forward<Bf16, Bf16>(own, options, q, key, v, none,
+                                                                                none, o, lse, space, stream);
+                                       }));
       times[kernels == 0   ? 4
             : kernels == 1 ? 5
                            : 7] =
-          rate(backward, time_of(
-                             [&](int) {
-                               k::TiledAttention::backward<Bf16, Bf16>(own, options, dout, q, key, v, o, lse,
-                                                                       none, dq, dk, dv, space, stream);
-                             },
-                             1));
+          rate(backward, time_rested([&](int) {
+                 k::TiledAttention::backward<Bf16, Bf16>(own, options, dout, q, key, v, o, lse, none, dq, dk,
+                                                         dv, space, stream);
+               }));
     }
     std::printf("| %s | %ld x %ld, %ld / %ld, %ld / %ld |", p.what, p.sequences, p.seq_len, p.heads,
                 p.kv_heads, p.head_dim, p.value_dim);

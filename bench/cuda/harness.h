@@ -117,8 +117,9 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 
 // experts.cc: the kernels of mixtures of experts.
 void experts();
-// attention.cc: the native kernels compared with cuDNN.
+// attention.cc: the native kernels compared with cuDNN; the rate of one of them over time.
 void attentions();
+void attention_under_load();
 // hops.cc: attention by hops of a ring.
 void hops();
 void hop_merges();

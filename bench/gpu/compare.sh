@@ -3,9 +3,12 @@
 #   compare.sh QUINTET [SECONDS]
 # QUINTET is the tool, built with QUINTET_CUDA. Each timed run is preceded by SECONDS (30) of warm-up. CASES selects
 # cases, e.g. CASES="1b 125m-4"; PYTHON is an interpreter with PyTorch; FLOORS=0.15 also measures Quintet's floors, for that
-# many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first. COMPILED_UPDATE=1
-# makes PyTorch compile clipping and AdamW. Packed cases read the same file of document lengths (documents/) on both sides.
-# Both begin with the same weights and train on the same tokens: how far the first 20 losses differ is reported too.
+# many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first. PyTorch compiles
+# clipping and AdamW too, unless COMPILED_UPDATE=0. Packed cases read the same file of document lengths (documents/) on
+# both sides and have two peers, flex and varlen; ATTENTION=flex selects one. Both sides begin with the same weights and
+# train on the same tokens: how far the first 20 losses differ is reported, and the script fails where one of the first
+# five differs by more than LOSS_LIMIT (0.02); later ones drift apart, since both sides round to bf16.
+# The last lines on standard error are a table of the rates.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 0 ] || [ ! -x "$1" ]; then
@@ -18,21 +21,19 @@ python=${PYTHON:-python3}
 steps=${STEPS:-50}
 gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}  # the GPU that both use
 
-# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths, PyTorch's attention]
+# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths]
 declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
-  [1b-508-flex]="1b 4096 4 whole 508 flex" [1b-508-varlen]="1b 4096 4 whole 508 varlen"
-  [1b-96-flex]="1b 4096 4 whole 96 flex" [1b-96-varlen]="1b 4096 4 whole 96 varlen"
-  [8b8l-packed-flex]="8b8l 4096 4 whole lognormal700 flex" [8b8l-packed-varlen]="8b8l 4096 4 whole lognormal700 varlen"
+  [1b-508]="1b 4096 4 whole 508" [1b-96]="1b 4096 4 whole 96" [8b8l-packed]="8b8l 4096 4 whole lognormal700"
 )
 nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
   echo "no NVIDIA GPU found by nvidia-smi" >&2
   exit 2
 }
 # Runs a command and reports clocks, power and temperature of its second half, when the GPU is warm, on standard error.
-samples=$(mktemp) result=$(mktemp) peer=$(mktemp) sampler=
-trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result" "$peer"' EXIT
+samples=$(mktemp) result=$(mktemp) peer=$(mktemp) rates=$(mktemp) sampler=
+trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result" "$peer" "$rates"' EXIT
 watched() {  # what command...
   local what=$1 status=0
   shift
@@ -73,27 +74,42 @@ quintet_step() {
 torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds" ${documents:+--documents "$here/documents/$documents.txt" --attention "$attention"} \
-    ${COMPILED_UPDATE:+--compiled-update} > "$peer"
+    $([ "${COMPILED_UPDATE:-1}" = 0 ] || echo --compiled-update) > "$peer"
   cat "$peer"
 }
-compare_losses() {
-  "$python" - "$name" "$result" "$peer" >&2 << 'LOSSES'
+# Adds a row to the table of rates.
+compare_results() {
+  "$python" - "$name" "$result" "$peer" "${LOSS_LIMIT:-0.02}" "$rates" >&2 << 'LOSSES'
 import json, sys
-ours, theirs = json.load(open(sys.argv[2]))["first_losses"], json.load(open(sys.argv[3]))["losses"]
-worst = max(abs(a - b) for a, b in zip(ours, theirs))
-print(f"{sys.argv[1]}: the first {min(len(ours), len(theirs))} losses ({ours[0]:.4f} to {ours[-1]:.4f}) differ by at most {worst:.2g}")
+name, ours, theirs, limit = sys.argv[1], json.load(open(sys.argv[2])), json.load(open(sys.argv[3])), float(sys.argv[4])
+pairs = list(zip(ours["first_losses"], theirs["losses"]))
+worst = max(abs(a - b) for a, b in pairs)
+print(f"{name}: the first {len(pairs)} losses ({pairs[0][0]:.4f} to {pairs[-1][0]:.4f}) differ by at most {worst:.2g}")
+with open(sys.argv[5], "a") as table:
+    table.write(f"| {name} | {theirs['attention']} | {ours['tokens_per_s']:,.0f} | {theirs['tokens_per_s']:,.0f} "
+                f"| {ours['tokens_per_s'] / theirs['tokens_per_s']:.3f} | {worst:.2g} |\n")
+early = max(abs(a - b) for a, b in pairs[:5])
+sys.exit(f"{name}: the first five differ by {early:.2g}, more than LOSS_LIMIT: not the same training" if early > limit else 0)
 LOSSES
 }
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
-  read -r recipe seq micro mode documents attention <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  read -r recipe seq micro mode documents <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  peers=sdpa
+  [ -z "$documents" ] || peers=${ATTENTION:-flex varlen}
   for turn in $(seq "$turns"); do
-    if [ $((turn % 2)) -eq 1 ]; then
-      quintet_step
+    [ $((turn % 2)) -eq 0 ] || quintet_step
+    for attention in $peers; do
       torch_step
-    else
-      torch_step
+      [ $((turn % 2)) -eq 0 ] || compare_results
+    done
+    if [ $((turn % 2)) -eq 0 ]; then
       quintet_step
+      compare_results
     fi
-    compare_losses
   done
 done
+{
+  echo "| case | PyTorch's attention | Quintet tokens/s | PyTorch tokens/s | ratio | losses differ by |"
+  echo "|---|---|---|---|---|---|"
+  cat "$rates"
+} >&2

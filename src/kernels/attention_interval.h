@@ -91,32 +91,6 @@ struct RowRuns {
   }
 };
 
-// The span of the document with id key_documents[position], in a sequence whose ids are non-decreasing when
-// read as unsigned numbers: padding (negative) comes last. `id` returns the id of a position.
-template <class Id>
-QUINTET_HOST_DEVICE Span document_span(int position, int seq_len, const Id& id) {
-  const unsigned own = static_cast<unsigned>(id(position));
-  if (static_cast<int>(own) < 0) return {position, position};
-  int low = 0, high = position;  // the first position of this id
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (static_cast<unsigned>(id(middle)) < own)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  const int begin = low;
-  low = position + 1, high = seq_len;  // the first position past it
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (static_cast<unsigned>(id(middle)) <= own)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return {begin, low};
-}
-
 // Blocks of up to `size` consecutive rows that cover the part of a span that a buffer holds of a sequence.
 // No block crosses the end of a run.
 struct BlockWalk {

@@ -4,6 +4,7 @@
 // Hopper, if the GPU is one, with the fused backward pass and with the deterministic one.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <random>
 
 #include "gpu/attention_reference.h"
@@ -65,9 +66,9 @@ void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& ran
   }
 }
 
+// All sets of kernels against one reference.
 template <class T, class O>
-void check(const Case& c, uint32_t seed) {
-  SCOPED_TRACE(testing::Message() << c << ", seed " << seed);
+void check(Case c, uint32_t seed) {
   std::mt19937 random(seed);
   ReferenceAttention a;
   a.q_rows = {c.seq_len, c.sequences, c.ranks, c.q_first, c.q_count};
@@ -117,7 +118,6 @@ void check(const Case& c, uint32_t seed) {
 
   AttentionShape s;
   static_cast<AttentionGeometry&>(s) = a;
-  s.deterministic = c.deterministic;
   auto d_documents = integers(documents), d_key_documents = integers(key_documents),
        d_samples = integers(samples), d_positions = integers(positions),
        d_key_positions = integers(key_positions);
@@ -134,64 +134,79 @@ void check(const Case& c, uint32_t seed) {
   s.key_positions = d_key_positions.data();
   ASSERT_TRUE(TiledAttention::suits(s, base::DTypeOf<T>::value));
   Device<float> sinks(a.sinks), dsinks(a.heads);
-  const TiledOptions options{.causal = c.causal,
-                             .soft_cap = c.soft_cap,
-                             .sinks = c.sinks ? sinks.data() : nullptr,
-                             .dsinks = c.sinks ? dsinks.data() : nullptr,
-                             .portable = c.portable};
+  TiledOptions options{.causal = c.causal,
+                       .soft_cap = c.soft_cap,
+                       .sinks = c.sinks ? sinks.data() : nullptr,
+                       .dsinks = c.sinks ? dsinks.data() : nullptr};
   Device<T> bq(q), bk(k), bv(v), bdout(dout), exact_o(want.o);
   Device<float> exact_lse(want.lse), bo_before(o_before), blse_before(lse_before), bdq_before(dq_before);
   const auto before = [&](Device<float>& of) { return c.hop ? of.data() : nullptr; };
-  std::vector<std::vector<uint8_t>> bits[2];
-  for (auto& run : bits) {
-    Device<O> o(q_rows * a.o_stride), dq(q_rows * a.dq_stride);
-    Device<float> lse(a.heads * q_rows);
-    Device<T> dk(k_rows * a.dk_stride), dv(k_rows * a.dv_stride);
-    {
-      Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, false));
-      TiledAttention::forward<T, O>(s, options, bq.data(), bk.data(), bv.data(), before(bo_before),
-                                    before(blse_before), o.data(), lse.data(), workspace.data(), nullptr);
-      require(cudaDeviceSynchronize());
+  for (const int kernels : {0, 1, 2}) {
+    options.portable = c.portable = kernels == 2;
+    s.deterministic = c.deterministic = kernels > 0;
+    SCOPED_TRACE(testing::Message() << c << ", seed " << seed);
+    std::vector<std::vector<uint8_t>> bits[2];
+    for (auto& run : bits) {
+      Device<O> o(q_rows * a.o_stride), dq(q_rows * a.dq_stride);
+      Device<float> lse(a.heads * q_rows);
+      Device<T> dk(k_rows * a.dk_stride), dv(k_rows * a.dv_stride);
+      const float *o_in = before(bo_before), *lse_in = before(blse_before), *dq_in = before(bdq_before);
+      if constexpr (std::is_same_v<O, float>) {
+        if (c.hop && seed % 4 < 2) {  // in place
+          const auto copy = [](Device<float>& to, Device<float>& from, int64_t n) {
+            require(cudaMemcpy(to.data(), from.data(), static_cast<size_t>(n) * 4, cudaMemcpyDeviceToDevice));
+            return to.data();
+          };
+          o_in = copy(o, bo_before, q_rows * a.o_stride);
+          lse_in = copy(lse, blse_before, a.heads * q_rows);
+          dq_in = copy(dq, bdq_before, q_rows * a.dq_stride);
+        }
+      }
+      {
+        Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, false));
+        TiledAttention::forward<T, O>(s, options, bq.data(), bk.data(), bv.data(), o_in, lse_in, o.data(),
+                                      lse.data(), workspace.data(), nullptr);
+        require(cudaDeviceSynchronize());
+      }
+      {
+        Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, true));
+        TiledAttention::backward<T, O>(s, options, bdout.data(), bq.data(), bk.data(), bv.data(),
+                                       exact_o.data(), exact_lse.data(), dq_in, dq.data(), dk.data(),
+                                       dv.data(), workspace.data(), nullptr);
+        require(cudaDeviceSynchronize());
+      }
+      run = {o.bits(), lse.bits(), dq.bits(), dk.bits(), dv.bits()};
+      if (&run != &bits[0]) break;
+      const double rounding = std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
+      const double delta = tests::carried_error(a.scale, a.value_dim, dout, v);
+      std::vector<double> want_dq = want.dq;
+      for (size_t i = 0; i < dq_before.size(); ++i) want_dq[i] += dq_before[i];
+      expect_similar(o.values(), want.o, rounding, "o", root_mean_square(v));
+      expect_similar(lse.values(), want.lse, 0x1p-16, "lse");
+      expect_similar(dq.values(), want_dq, rounding, "dq", delta * root_mean_square(k));
+      expect_similar(dk.values(), want.dk, rounding, "dk", delta * root_mean_square(q));
+      expect_similar(dv.values(), want.dv, rounding, "dv", root_mean_square(dout));
+      if (c.sinks) expect_similar(dsinks.values(), want.dsinks, rounding, "dsinks", 1);
     }
-    {
-      Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, true));
-      TiledAttention::backward<T, O>(s, options, bdout.data(), bq.data(), bk.data(), bv.data(),
-                                     exact_o.data(), exact_lse.data(), before(bdq_before), dq.data(),
-                                     dk.data(), dv.data(), workspace.data(), nullptr);
-      require(cudaDeviceSynchronize());
+    if (c.deterministic) {
+      EXPECT_EQ(bits[0], bits[1]);
     }
-    run = {o.bits(), lse.bits(), dq.bits(), dk.bits(), dv.bits()};
-    if (&run != &bits[0]) break;
-    const double rounding = std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
-    const double delta = tests::carried_error(a.scale, a.value_dim, dout, v);
-    std::vector<double> want_dq = want.dq;
-    for (size_t i = 0; i < dq_before.size(); ++i) want_dq[i] += dq_before[i];
-    expect_similar(o.values(), want.o, rounding, "o", root_mean_square(v));
-    expect_similar(lse.values(), want.lse, 0x1p-16, "lse");
-    expect_similar(dq.values(), want_dq, rounding, "dq", delta * root_mean_square(k));
-    expect_similar(dk.values(), want.dk, rounding, "dk", delta * root_mean_square(q));
-    expect_similar(dv.values(), want.dv, rounding, "dv", root_mean_square(dout));
-    if (c.sinks) expect_similar(dsinks.values(), want.dsinks, rounding, "dsinks", 1);
   }
-  if (c.deterministic) EXPECT_EQ(bits[0], bits[1]);
 }
 
-void check_all(Case c, uint32_t seed) {
-  for (const int kernels : {0, 1, 2}) {
-    c.portable = kernels == 2;
-    c.deterministic = kernels > 0;
-    if (c.hop) {
-      check<Bf16, float>(c, seed);
-      if (seed % 3 == 0) check<F16, float>(c, seed);
-    } else {
-      check<Bf16, Bf16>(c, seed);
-      if (seed % 3 == 0) check<F16, F16>(c, seed);
-    }
+void check_all(const Case& c, uint32_t seed) {
+  if (c.hop) {
+    check<Bf16, float>(c, seed);
+    if (seed % 3 == 0) check<F16, float>(c, seed);
+  } else {
+    check<Bf16, Bf16>(c, seed);
+    if (seed % 3 == 0) check<F16, F16>(c, seed);
   }
 }
 
 TEST(GpuTiledAttention, HeadSizes) {
-  constexpr int64_t sizes[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {32, 32}, {48, 24}};
+  constexpr int64_t sizes[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256},
+                                  {32, 32}, {48, 24}, {80, 80},   {128, 64},  {8, 8}};
   for (const auto& [qk, value] : sizes)
     for (const auto documents : {Documents::None, Documents::Long})
       check_all({.seq_len = under_racecheck() ? 140 : 333,
@@ -202,18 +217,48 @@ TEST(GpuTiledAttention, HeadSizes) {
                 3);
 }
 
+constexpr int64_t kSizes[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+
 // Groups that fill tiles, that do not, and one that is larger than a tile.
 TEST(GpuTiledAttention, Groups) {
   for (const int64_t group : {1, 2, 3, 5, 7, 8, 24, 64, 130})
-    for (const int64_t dim : {64, 128})
+    for (const auto& [qk, value] : kSizes)
       check_all({.sequences = 1,
                  .seq_len = group > 8 ? 40 : 200,
                  .kv_heads = 1,
                  .group = group,
-                 .head_dim = dim,
-                 .value_dim = dim,
+                 .head_dim = qk,
+                 .value_dim = value,
                  .documents = Documents::Short},
                 2);
+}
+
+// Every pair of a head size and an option, and of two options.
+TEST(GpuTiledAttention, Pairs) {
+  using Change = void (*)(Case&);
+  constexpr Change changes[] = {
+      [](Case& c) { c.soft_cap = 5; },
+      [](Case& c) { c.dropout = 0.25; },
+      [](Case& c) { c.sinks = !c.hop; },
+      [](Case& c) { c.causal = false; },
+      [](Case& c) { c.window = 70; },
+      [](Case& c) { c.documents = Documents::Long; },
+      [](Case& c) { c.documents = Documents::Short; },
+      [](Case& c) { c.hop = true, c.sinks = false; },
+      [](Case& c) { c.seq_len = 200, c.ranks = 2, c.k_first = 1; },
+      [](Case& c) { c.seq_len = 200, c.ranks = 2, c.k_count = 2; },
+  };
+  uint32_t seed = 0;
+  for (const auto& [qk, value] : kSizes)
+    for (size_t one = 0; one < std::size(changes); ++one)
+      for (size_t two = one; two < std::size(changes); ++two) {
+        if (under_racecheck() && two != one) continue;
+        Case c{.sequences = 1, .seq_len = 197, .kv_heads = 1, .group = 3, .head_dim = qk, .value_dim = value};
+        changes[one](c);
+        changes[two](c);
+        check_all(c, seed += 2);
+        if (HasFatalFailure()) return;
+      }
 }
 
 // Documents whose ids recur, and padding inside them: these use the kernels without tensor cores.
@@ -266,14 +311,14 @@ TEST(GpuTiledAttention, KvHeadsInParts) {
 TEST(GpuTiledAttention, RandomCombinations) {
   std::mt19937 random(7);
   const auto pick = [&](std::initializer_list<int64_t> of) { return *(of.begin() + random() % of.size()); };
-  const int rounds = under_racecheck() ? 6 : 60;
+  const int rounds = under_racecheck() ? 6 : 90;
   for (int round = 0; round < rounds; ++round) {
     Case c;
     c.sequences = pick({1, 2, 3});
     c.kv_heads = pick({1, 2});
     c.group = pick({1, 2, 3, 4, 5, 8});
-    constexpr int64_t sizes[][2] = {{64, 64}, {64, 64},   {128, 128}, {128, 128},
-                                    {96, 96}, {192, 128}, {256, 256}, {40, 24}};
+    constexpr int64_t sizes[][2] = {{64, 64},   {72, 64},   {128, 128}, {112, 128}, {96, 96},
+                                    {192, 128}, {256, 256}, {40, 24},   {160, 104}, {200, 256}};
     const auto& size = sizes[random() % std::size(sizes)];
     c.head_dim = size[0];
     c.value_dim = size[1];

@@ -42,10 +42,14 @@ bool sees(const Geometry& g, Place q, Place k) {
   if (g.rule.causal) return distance >= 0 && (window == 0 || distance < window);
   return window == 0 || std::abs(distance) < window;
 }
+// The span of a position's document; for padding it is empty, at the position itself.
 Span span_at(const Geometry& g, int sequence, int position) {
-  return document_span(position, static_cast<int>(g.k_rows.seq_len), [&](int at) {
-    return document(g, {sequence, at});
-  });
+  const auto id = [&](int at) { return document(g, {sequence, at}); };
+  if (id(position) < 0) return {position, position};
+  Span span{position, position + 1};
+  while (span.begin > 0 && id(span.begin - 1) == id(position)) --span.begin;
+  while (span.end < g.k_rows.seq_len && id(span.end) == id(position)) ++span.end;
+  return span;
 }
 
 Geometry random_geometry(std::mt19937& random) {

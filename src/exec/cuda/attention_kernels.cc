@@ -1,10 +1,14 @@
 // Attention, whole and by hops of a ring, with the kernels that exec/decode/cuda_attention.h selects.
+#include <algorithm>
+
 #include "exec/cuda/dropout_key.h"
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/decode/cuda_attention.h"
 #include "kernels/cuda/attention/hops.h"
 #include "kernels/cuda/attention/tiled.h"
+#include "kernels/cuda/support/timing.h"
+#include "kernels/fastest.h"
 
 namespace quintet::exec::cuda {
 namespace {
@@ -18,10 +22,10 @@ k::AttentionShape bound_shape(const Bound& b) {
   return s;
 }
 
-// Whether cuDNN runs it; prepare() has built its plan.
-bool by_library(const Bound& b, const k::AttentionShape& s) {
+// Whether cuDNN has a plan; it is built in the first call, by prepare().
+bool has_plan(const Bound& b, const k::AttentionShape& s) {
   const AttentionPlaces& places = *attention_places(*b.instr);
-  if (!suits_library(*b.instr, s) || k::TiledAttention::leads(s, places.backward)) return false;
+  if (!suits_library(*b.instr, s)) return false;
   const auto prepared = [&](auto&& library) {
     return library.prepare(s, kLibraryMasks, places.backward, b.instr->workspace_bytes,
                            b.in_type(places.q).dtype);
@@ -29,10 +33,62 @@ bool by_library(const Bound& b, const k::AttentionShape& s) {
   k::Attention& whole = b.libraries->attention();
   return by_hops(*b.instr, s) ? prepared(k::AttentionHops(whole)) : prepared(whole);
 }
+
+// Whether cuDNN runs it: where both can, the choice that was measured, or where there is none the one that
+// was faster on an H200.
+bool by_library(const Bound& b, const k::AttentionShape& s) {
+  if (!suits_library(*b.instr, s)) return false;
+  if (suits_tiles(*b.instr, s)) {
+    const auto measured = b.libraries->attention_choices().find(problem_text(*b.instr, s));
+    if (measured ? *measured == AttentionKernels::Own
+                 : k::TiledAttention::leads(s, attention_places(*b.instr)->backward))
+      return false;
+  }
+  return has_plan(b, s);
+}
+
+// Times both on random operands. The operands' memory holds nothing yet.
+void choose(const Bound& b, const k::AttentionShape& s) {
+  AttentionChoices& choices = b.libraries->attention_choices();
+  const std::string problem = problem_text(*b.instr, s);
+  if (choices.find(problem)) return;
+  for (size_t i = 0; i < b.in.size(); ++i) {
+    const base::DType type = b.in_type(i).dtype;
+    if (type == base::DType::BF16 || type == base::DType::F16 || type == base::DType::F32)
+      k::fill_noise(b.in[i], type, b.in_type(i).count(), b.stream);
+  }
+  // The default comes first: it stays unless the other is clearly faster.
+  AttentionKernels order[] = {AttentionKernels::Library, AttentionKernels::Own};
+  if (k::TiledAttention::leads(s, attention_places(*b.instr)->backward)) std::swap(order[0], order[1]);
+  std::vector<double> times[2];
+  const auto time = [&](size_t i, int repeats) {
+    choices.set(problem, {order[i], 0, 0});
+    return k::microseconds_of([&] { b.kernel->run(b, false); }, repeats, b.stream);
+  };
+  int repeats[2];
+  for (size_t i = 0; i < 2; ++i) {
+    time(i, 1);  // loads its code onto the GPU
+    repeats[i] = std::clamp(static_cast<int>(2000 / std::max(time(i, 2), 1.0)), 1, 20);
+  }
+  const kernels::Fastest fastest = kernels::find_fastest(2, [&](size_t i) {
+    times[i].push_back(time(i, repeats[i]));
+    return times[i].back();
+  });
+  const auto median = [](std::vector<double>& of) {
+    std::sort(of.begin(), of.end());
+    return of[of.size() / 2];
+  };
+  const double best = median(times[fastest.index]), other = median(times[1 - fastest.index]);
+  choices.set(problem, {order[fastest.index], best, other});
+}
+
 void prepare(Bound& b) {
-  if (by_library(b, attention_shape(*b.instr))) return;
-  if (std::string remark = remark_on(*b.instr); !remark.empty())
+  const k::AttentionShape s = attention_shape(*b.instr);
+  if (has_plan(b, s)) {
+    if (b.libraries->tunes() && suits_tiles(*b.instr, s)) choose(b, s);
+  } else if (std::string remark = remark_on(*b.instr); !remark.empty()) {
     b.libraries->remarks().insert(std::move(remark));
+  }
 }
 
 void attention(const Bound& b, bool) {

@@ -123,7 +123,7 @@ void CudaExecutor::bind() {
   }
 }
 
-// Rank 0 tunes first and broadcasts its results, so that equal GEMMs run equal algorithms on all ranks; the
+// Rank 0 tunes first and broadcasts its results, so that equal problems run equal algorithms on all ranks; the
 // others tune only the problems that rank 0 does not have. Rank 0 owns the file.
 void CudaExecutor::prepare_kernels() {
   const auto prepare_all = [&] {
@@ -134,18 +134,21 @@ void CudaExecutor::prepare_kernels() {
       }
   };
   const bool first = world_.rank().value == 0, tunes = libraries_.tunes();
-  kernels::cuda::Matmul& matmul = libraries_.matmul();
-  if (tunes && first) matmul.load(options_.tuned);
-  int64_t known = matmul.tuned_count();
+  if (tunes && first && base::file_exists(options_.tuned))
+    libraries_.read_tuned(base::read_file(options_.tuned));
+  int64_t known = libraries_.tuned_count();
   if (first) prepare_all();
-  if (tunes) matmul.read_tuned(broadcast_algorithms(first ? matmul.tuned() : std::string(), world_));
-  if (!first) known = matmul.tuned_count();
+  if (tunes) libraries_.read_tuned(broadcast_algorithms(first ? libraries_.tuned() : std::string(), world_));
+  if (!first) known = libraries_.tuned_count();
   if (!first) prepare_all();
   if (tunes)
-    matmul.read_tuned(
-        agree_on_algorithms(matmul.tuned(), matmul.tuned_count() > known, options_.tuned, world_));
-  if (first && options_.log)
+    libraries_.read_tuned(
+        agree_on_algorithms(libraries_.tuned(), libraries_.tuned_count() > known, options_.tuned, world_));
+  if (first && options_.log) {
     for (const std::string& remark : libraries_.remarks()) options_.log(remark);
+    if (const std::string choices = libraries_.attention_choices().summary(); !choices.empty())
+      options_.log(choices);
+  }
   if (first && options_.tune && !tunes && options_.log)
     options_.log(
         "GEMM algorithms are cuBLASLt's first choices, not tuned: there is no cache folder to keep tuned "

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "exec/cuda/attention_choices.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/support/constants.h"
@@ -14,7 +15,9 @@
 namespace quintet::exec::cuda {
 
 struct LibraryOptions {
-  bool tune = true;   // time the candidates of every GEMM in prepare(); else use cuBLASLt's first choice
+  // Time the candidates of every GEMM and attention in prepare(); else use cuBLASLt's first choice, and the
+  // attention that was faster on an H200.
+  bool tune = true;
   bool tf32 = false;  // GEMMs of f32 round their operands to 10 bits of mantissa
 };
 
@@ -25,7 +28,12 @@ class Libraries {
 
   kernels::cuda::Matmul& matmul() { return matmul_; }
   kernels::cuda::Attention& attention() { return attention_; }
+  AttentionChoices& attention_choices() { return attention_choices_; }
   bool tunes() const { return options_.tune; }
+  // What tuning has found, as text (exec/cuda/gemm_algorithms.h), and how many problems it covers.
+  std::string tuned() const { return matmul_.tuned() + attention_choices_.tuned(); }
+  void read_tuned(const std::string& text);
+  int64_t tuned_count() const { return matmul_.tuned_count() + attention_choices_.count(); }
   // Remarks of prepare() for the user, reported when everything is prepared.
   std::set<std::string>& remarks() { return remarks_; }
 
@@ -37,6 +45,7 @@ class Libraries {
   LibraryOptions options_;
   kernels::cuda::Matmul matmul_;
   kernels::cuda::Attention attention_;
+  AttentionChoices attention_choices_;
   kernels::cuda::Constants constants_;
   std::set<std::string> remarks_;
 };

@@ -43,8 +43,7 @@ bool suits_tiles(const Instr& i, const k::AttentionShape& s) {
 
 bool suits_library(const Instr& i, const k::AttentionShape& s) {
   // cuDNN's deterministic gradient needs a score matrix in scratch and is slower than the native kernels.
-  const bool own_gradient = s.deterministic && attention_places(i)->backward && s.head_dim == s.value_dim &&
-                            (s.head_dim == 64 || s.head_dim == 128) && suits_tiles(i, s);
+  const bool own_gradient = s.deterministic && attention_places(i)->backward && suits_tiles(i, s);
   return !has_documents(i) && !own_gradient && k::AttentionHops::suits(s, kLibraryMasks, type_of(i));
 }
 
@@ -53,6 +52,21 @@ int64_t attention_bytes(const Instr& i) {
   const bool backward = attention_places(i)->backward;
   const int64_t own = own_bytes(i, s, backward);
   return suits_library(i, s) ? std::max(own, library_bytes(i, s, backward)) : own;
+}
+
+std::string problem_text(const Instr& i, const k::AttentionShape& s) {
+  const auto rows = [](const base::RowOrder& r) {
+    return r.ranks == 1 ? fmt::format("{} x {}", r.sequences, r.seq_len)
+                        : fmt::format("{} x {} of {} ranks from {} for {}", r.sequences, r.seq_len, r.ranks,
+                                      r.first, r.count);
+  };
+  const std::string q = rows(s.q_rows), keys = rows(s.k_rows);
+  std::string text = fmt::format("{} {}, {}{}, {} / {} heads of {}", i.op->name, base::to_string(type_of(i)),
+                                 q, keys == q ? "" : " with " + keys, s.heads, s.kv_heads, s.head_dim);
+  if (s.value_dim != s.head_dim) text += fmt::format(" and {}", s.value_dim);
+  if (s.window > 0) text += fmt::format(", window {}", s.window);
+  if (s.deterministic) text += ", deterministic";
+  return text + fmt::format(", {} MiB", i.workspace_bytes >> 20);
 }
 
 std::string remark_on(const Instr& i) {

@@ -87,6 +87,8 @@ class Attention {
   bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes,
                base::DType type = base::DType::BF16);
   const std::string& why_not() const;
+  // The GPU and cuDNN's version: the conditions of a measured choice.
+  static std::string conditions();
   // Whether cuDNN can have a backward pass that is deterministic when the shape asks for it.
   static bool has_gradients(const AttentionShape& shape, AttentionMasks masks);
   // Number of plan executions so far.

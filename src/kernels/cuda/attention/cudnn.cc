@@ -264,6 +264,14 @@ struct Attention::State {
   }
 };
 
+std::string Attention::conditions() {
+  int device = 0;
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&device), "attention");
+  check(cudaGetDeviceProperties(&properties, device), "attention");
+  return std::string(properties.name) + ", cuDNN " + std::to_string(cudnnGetVersion()) + ", attention";
+}
+
 Attention::Attention() : state_(std::make_unique<State>()) {
   check_dnn(cudnnCreate(&state_->handle), "attention");
 }

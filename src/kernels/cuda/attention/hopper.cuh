@@ -67,24 +67,70 @@ __device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item
   return at;
 }
 
+// What the extras make of scores: units of log2 of a score, or of the tanh that a soft cap makes of it.
+template <bool kExtra>
+struct ScoreUnits {
+  float unit, inner;
+  bool capped;
+  __device__ __forceinline__ explicit ScoreUnits(const TiledProblem& p)
+      : unit((kExtra && p.soft_cap > 0 ? p.soft_cap : p.scale) * kLog2E),
+        inner(kExtra && p.soft_cap > 0 ? p.scale / p.soft_cap : 0.0f),
+        capped(kExtra && p.soft_cap > 0) {}
+};
+
+// Dropout of the keys [begin, begin + kKeys) for this lane's two rows: bit 2 * j + i is set where the weight
+// in register 4 * j + 2 * h + i is kept.
+template <int kKeys>
+__device__ __forceinline__ void draw_kept(const TiledProblem& p, int sequence, int begin, int count, int lane,
+                                          const TiledProblem::DropoutRow (&rows)[2], uint32_t (&bits)[2]) {
+  static_assert(kKeys <= 128);
+  bits[0] = bits[1] = 0;
+#pragma unroll 1
+  for (int j = 0; j < kKeys / 8; ++j) {
+    const int column = j * 8 + lane % 4 * 2;
+    if (column >= count) break;
+    const int first = p.key_position(sequence, begin + column),
+              second = column + 1 < count ? p.key_position(sequence, begin + column + 1) : first;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      Words<4> words = p.dropout_words(rows[h], first);
+      uint32_t kept = p.keeps(words, first) ? 1 : 0;
+      if (first >> 2 != second >> 2) words = p.dropout_words(rows[h], second);
+      kept |= p.keeps(words, second) ? 2 : 0;
+      bits[h] |= kept << (2 * j);
+    }
+  }
+}
+// The rows of draw_kept(): row r of the tile and the eighth after it.
+__device__ __forceinline__ void find_dropout_rows(const TiledProblem& p, const HopperTile& at, int r,
+                                                  int valid, TiledProblem::DropoutRow (&rows)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = lesser(r + 8 * h, valid - 1), token = p.packing.token(row);
+    rows[h] = p.dropout_row(at.tile.row + token, at.kv_head * p.group + row - token * p.group);
+  }
+}
+
 // Writes a row of o and its lse. `level` is the row's maximum in units of log2, `sum` this lane's part of the
 // sum; registers 4 * j + 2 * half of `out` belong to the row.
-template <class T, int kWidth>
+template <class T, bool kExtra, int kRegisters>
 __device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid,
-                                           int half, const float (&out)[kWidth / 2], float level, float sum) {
+                                           int half, const float (&out)[kRegisters], float level, float sum) {
   const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
   const bool inside = r < valid;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  const RowResult result = row_result(p, inside, head, at.tile.row + token, level, sum);
+  RowResult result = row_result(p, inside, head, at.tile.row + token, level, sum);
+  if (kExtra && p.threshold > 0) result.factor *= p.kept;
   const int64_t to =
-      static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * kWidth;
-  const auto& tiles = reinterpret_cast<const float(&)[kWidth / 8][4]>(out);
+      static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
+  const auto& tiles = reinterpret_cast<const float(&)[kRegisters / 4][4]>(out);
+  const bool same = result.factor == 0.0f && result.share == 1.0f && p.o_before == p.o_out;
   if (p.wide)
     store_wide_row(tiles, half, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,
-                   static_cast<float*>(p.o_out) + to, kWidth, inside);
+                   static_cast<float*>(p.o_out) + to, p.value_dim, inside && !same);
   else
-    store_row<T>(tiles, half, result.factor, static_cast<T*>(p.o_out) + to, kWidth, inside);
+    store_row<T>(tiles, half, result.factor, static_cast<T*>(p.o_out) + to, p.value_dim, inside);
   if (inside && threadIdx.x % 4 == 0)
     p.lse_out[static_cast<int64_t>(head) * p.q_count + at.tile.row + token] = result.lse;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper_maps.h"
 #include "kernels/cuda/attention/launch_hopper.h"
+#include "kernels/cuda/attention/launch_tiled.h"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -21,49 +22,35 @@ void launch(Kernel kernel, int bytes, int blocks, int64_t items, Stream stream, 
 int hopper_dq_tokens(const TiledProblem& p) { return kHopperDqRows / p.group; }
 
 template <class T>
-void launch_hopper_dq(TiledProblem p, int blocks, int64_t tiles, Stream stream) {
-  const auto run = [&]<int kWidth>() {
-    using Sizes = HopperDq<kWidth>;
+void launch_hopper_dq(HeadSizes sizes, TiledProblem p, int blocks, int64_t tiles, Stream stream) {
+  with_head_sizes(sizes, p, [&]<int kQk, int kValue, bool kExtra>() {
+    using Sizes = HopperDq<kQk, kValue, kExtra>;
     p.packing = HeadPacking(p.group, Sizes::kRows);
-    const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group,
-                                            p.packing.tokens),
-                      dout = describe_heads<T>(p.dout, p.q_count, p.heads, kWidth, p.o_stride, p.group,
-                                               p.packing.tokens),
-                      k = describe_heads<T>(p.k, p.k_count, p.kv_heads, kWidth, p.k_stride, 1, Sizes::kKeys),
-                      v = describe_heads<T>(p.v, p.k_count, p.kv_heads, kWidth, p.v_stride, 1, Sizes::kKeys);
-    launch(hopper_dq<T, kWidth>, Sizes::kBytes, blocks, tiles * p.kv_heads, stream, q, dout, k, v, p,
+    launch(hopper_dq<T, kQk, kValue, kExtra>, Sizes::kBytes, blocks, tiles * p.kv_heads, stream,
+           describe_queries<T>(p, Sizes::kRows), describe_dout<T>(p, Sizes::kRows),
+           describe_keys<T>(p, Sizes::kKeys), describe_values<T>(p, Sizes::kKeys), p,
            static_cast<int>(tiles));
-  };
-  if (p.head_dim == 64)
-    run.template operator()<64>();
-  else
-    run.template operator()<128>();
+  });
 }
 
 template <class T>
-void launch_hopper_dkv(TiledProblem p, int blocks, int64_t tiles, Stream stream) {
-  const auto run = [&]<int kWidth>() {
-    using Sizes = HopperKeys<kWidth>;
-    p.packing = HeadPacking(p.group, Sizes::kRows);
-    const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group,
-                                            p.packing.tokens),
-                      dout = describe_heads<T>(p.dout, p.q_count, p.heads, kWidth, p.o_stride, p.group,
-                                               p.packing.tokens),
-                      k = describe_heads<T>(p.k, p.k_count, p.kv_heads, kWidth, p.k_stride, 1, Sizes::kKeys),
-                      v = describe_heads<T>(p.v, p.k_count, p.kv_heads, kWidth, p.v_stride, 1, Sizes::kKeys);
-    const CUtensorMap stats = describe_stats(p, Sizes::kStatRows);
-    launch(hopper_dkv<T, kWidth>, Sizes::kBytes, blocks, tiles * p.kv_heads, stream, q, dout, k, v, stats, p,
-           static_cast<int>(tiles));
-  };
-  if (p.head_dim == 64)
-    run.template operator()<64>();
-  else
-    run.template operator()<128>();
+void launch_hopper_dkv(HeadSizes sizes, TiledProblem p, int blocks, int64_t tiles, Stream stream) {
+  if (hopper_pairs(sizes)) return launch_hopper_pair<T>(sizes, p, blocks, tiles, stream);
+  with_head_sizes(sizes, p, [&]<int kQk, int kValue, bool kExtra>() {
+    if constexpr (!hopper_pairs({kQk, kValue})) {
+      using Sizes = HopperDkv<kQk, kValue, kExtra>;
+      p.packing = HeadPacking(p.group, Sizes::kRows);
+      launch(hopper_dkv<T, kQk, kValue, kExtra>, Sizes::kBytes, blocks, tiles * p.kv_heads, stream,
+             describe_queries<T>(p, Sizes::kRows), describe_dout<T>(p, Sizes::kRows),
+             describe_keys<T>(p, Sizes::kKeys), describe_values<T>(p, Sizes::kKeys),
+             describe_stats(p, Sizes::kStatRows), p, static_cast<int>(tiles));
+    }
+  });
 }
 
-#define INSTANTIATE(T)                                                   \
-  template void launch_hopper_dq<T>(TiledProblem, int, int64_t, Stream); \
-  template void launch_hopper_dkv<T>(TiledProblem, int, int64_t, Stream);
+#define INSTANTIATE(T)                                                              \
+  template void launch_hopper_dq<T>(HeadSizes, TiledProblem, int, int64_t, Stream); \
+  template void launch_hopper_dkv<T>(HeadSizes, TiledProblem, int, int64_t, Stream);
 INSTANTIATE(Bf16)
 INSTANTIATE(F16)
 #undef INSTANTIATE

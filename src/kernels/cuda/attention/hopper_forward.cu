@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/hopper_forward.cuh"
 #include "kernels/cuda/attention/hopper_maps.h"
 #include "kernels/cuda/attention/launch_hopper.h"
+#include "kernels/cuda/attention/launch_tiled.h"
 
 namespace quintet::kernels::cuda {
 
@@ -19,35 +20,28 @@ int hopper_blocks() {
 #endif
 }
 
-bool suits_hopper(const TiledProblem& p, bool backward) {
-  return p.head_dim == p.value_dim && (p.head_dim == 64 || p.head_dim == 128) && p.group <= 64 &&
-         p.soft_cap == 0 && p.threshold == 0 && (!backward || p.sinks == nullptr);
+bool suits_hopper(const TiledProblem& p) { return p.group <= kHopperGroup; }
+
+int hopper_forward_tokens(HeadSizes sizes, const TiledProblem& p) {
+  return hopper_forward_rows(sizes, p.extra()) / p.group;
 }
 
-int hopper_forward_tokens(const TiledProblem& p) { return hopper_forward_rows(p.head_dim) / p.group; }
-
 template <class T>
-void launch_hopper_forward(TiledProblem p, int blocks, int64_t tiles, Stream stream) {
-  const auto run = [&]<int kWidth>() {
-    using Sizes = HopperForward<kWidth>;
+void launch_hopper_forward(HeadSizes sizes, TiledProblem p, int blocks, int64_t tiles, Stream stream) {
+  with_head_sizes(sizes, p, [&]<int kQk, int kValue, bool kExtra>() {
+    using Sizes = HopperForward<kQk, kValue, kExtra>;
     p.packing = HeadPacking(p.group, Sizes::kRows);
-    const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group,
-                                            p.packing.tokens),
-                      k = describe_heads<T>(p.k, p.k_count, p.kv_heads, kWidth, p.k_stride, 1, Sizes::kKeys),
-                      v = describe_heads<T>(p.v, p.k_count, p.kv_heads, kWidth, p.v_stride, 1, Sizes::kKeys);
-    const auto kernel = hopper_forward<T, kWidth>;
+    const CUtensorMap q = describe_queries<T>(p, Sizes::kRows), k = describe_keys<T>(p, Sizes::kKeys),
+                      v = describe_values<T>(p, Sizes::kKeys);
+    const auto kernel = hopper_forward<T, kQk, kValue, kExtra>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes::kBytes),
           "attention");
     kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, tiles * p.kv_heads)), Sizes::kThreads,
              Sizes::kBytes, stream>>>(q, k, v, p, static_cast<int>(tiles));
     check_launch("attention");
-  };
-  if (p.head_dim == 64)
-    run.template operator()<64>();
-  else
-    run.template operator()<128>();
+  });
 }
-template void launch_hopper_forward<Bf16>(TiledProblem, int, int64_t, Stream);
-template void launch_hopper_forward<F16>(TiledProblem, int, int64_t, Stream);
+template void launch_hopper_forward<Bf16>(HeadSizes, TiledProblem, int, int64_t, Stream);
+template void launch_hopper_forward<F16>(HeadSizes, TiledProblem, int, int64_t, Stream);
 
 }  // namespace quintet::kernels::cuda

@@ -9,32 +9,36 @@
 
 namespace quintet::kernels::cuda {
 
-template <int kWidth>
+template <int kQk, int kValue, bool kExtra>
 struct HopperForward {
-  static constexpr int kGroups = hopper_forward_rows(kWidth) / 64;  // warpgroups with rows
+  static constexpr int kGroups = hopper_forward_rows({kQk, kValue}, kExtra) / 64;  // warpgroups with rows
   static constexpr int kThreads = 128 * (kGroups + 1);
   static constexpr int kRows = 64 * kGroups;
-  static constexpr int kKeys = 128, kStages = 2;
-  static constexpr int kPanels = kWidth / 64;
-  static constexpr int kQBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
-  static constexpr int kBytes = kQBytes + 2 * kStages * kKeyBytes + 1024;
+  static constexpr int kKeys = kQk <= 192 ? 128 : kExtra ? 64 : 80, kStages = 2;
+  static constexpr int kQkPanels = (kQk + 63) / 64, kValuePanels = (kValue + 63) / 64;
+  static constexpr int kQBytes = kRows * kQkPanels * 128, kKBytes = kKeys * kQkPanels * 128,
+                       kVBytes = kKeys * kValuePanels * 128;
+  static constexpr int kBytes = kQBytes + kStages * (kKBytes + kVBytes) + 1024;
 };
 
-template <class T, int kWidth>
-__global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
+// Exponents of weights, in units of log2, that need no new scale.
+inline constexpr float kHeadroom = 8.0f;
+
+template <class T, int kQk, int kValue, bool kExtra>
+__global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
     hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                    const __grid_constant__ CUtensorMap v_map, const __grid_constant__ TiledProblem p,
                    int tiles) {
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Sizes = HopperForward<kWidth>;
+  using Sizes = HopperForward<kQk, kValue, kExtra>;
   constexpr int kGroups = Sizes::kGroups, kRows = Sizes::kRows, kKeys = Sizes::kKeys,
-                kStages = Sizes::kStages, kPanels = Sizes::kPanels;
+                kStages = Sizes::kStages;
   constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages];
   const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
-                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKeyBytes;
+                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes;
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
   if (thread == 0) {
     make_barrier(&q_full, 1);
@@ -64,20 +68,19 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
       bool more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
       if (!more) continue;  // no row sees a key
       await_turn(&q_empty, q_turn.parity ^ 1);
-      announce(&q_full, static_cast<uint32_t>(p.packing.tokens * p.group * kWidth * 2));
-      for (int c = 0; c < kPanels; ++c)
+      announce(&q_full, static_cast<uint32_t>(p.packing.tokens * p.group * Sizes::kQkPanels * 128));
+      for (int c = 0; c < Sizes::kQkPanels; ++c)
         copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
       q_turn.advance<1>();
       for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
-        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes,
-                       v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKBytes, v = v_tiles + turn.stage * Sizes::kVBytes;
         await_turn(&k_empty[turn.stage], turn.parity ^ 1);
-        announce(&k_full[turn.stage], Sizes::kKeyBytes);
-        for (int c = 0; c < kPanels; ++c)
+        announce(&k_full[turn.stage], Sizes::kKBytes);
+        for (int c = 0; c < Sizes::kQkPanels; ++c)
           copy_box(k + c * kKeyPanel, &k_map, c * 64, at.kv_head, walk.row, &k_full[turn.stage]);
         await_turn(&v_empty[turn.stage], turn.parity ^ 1);
-        announce(&v_full[turn.stage], Sizes::kKeyBytes);
-        for (int c = 0; c < kPanels; ++c)
+        announce(&v_full[turn.stage], Sizes::kVBytes);
+        for (int c = 0; c < Sizes::kValuePanels; ++c)
           copy_box(v + c * kKeyPanel, &v_map, c * 64, at.kv_head, walk.row, &v_full[turn.stage]);
       }
     }
@@ -85,7 +88,8 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
   }
 
   registers_up<kGroups == 2 ? 232 : 160>();
-  const float unit = p.scale * kLog2E;
+  const ScoreUnits<kExtra> units(p);
+  const float unit = units.unit;
   const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
   Turn k_turn, v_turn, q_turn;
   if (group == kGroups - 1) order_next(0);  // the first group goes first
@@ -99,7 +103,7 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
     const int valid = tile.count * p.group;
     BlockWalk walk;
     bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
-    float out[kWidth / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    float out[kValue / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
     for (float& x : out) x = 0.0f;
     if (more) {
@@ -109,12 +113,22 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
         const int r = own_row + 8 * h;
         row_keys[h] = r < valid ? p.keys(tile.sequence, tile.position + p.packing.token(r)) : Span{0, 0};
       }
+      [[maybe_unused]] TiledProblem::DropoutRow dropout_rows[2];
+      if (kExtra && p.threshold > 0) find_dropout_rows(p, at, own_row, valid, dropout_rows);
       float s[kKeys / 2], shrink[2];
+      bool rescale;
       uint32_t weights[kKeys / 16][4];
       const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192;
-      // Masks the scores of the block at `begin` in s and turns them into weights.
+      // Masks the scores of the block at `begin` in s and turns them into weights relative to top. A warp
+      // moves top, and rescales what is summed so far, only where a weight would exceed 2^kHeadroom.
       const auto weigh = [&](int begin, int count) {
         const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
+        if (units.capped) {
+#pragma unroll
+          for (float& x : s) x = tanh_fast(x * units.inner);
+        }
+        float best[2];
+        bool higher = false;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           if (masked) {
@@ -126,15 +140,26 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
               for (int i = 0; i < 2; ++i)
                 if (j * 8 + i < from || j * 8 + i >= to) s[j * 4 + 2 * h + i] = -INFINITY;
           }
-          float best = top[h];
+          best[h] = top[h];
 #pragma unroll
           for (int j = 0; j < kKeys / 8; ++j)
-            best = fmaxf(best, fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
-          best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
-          best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
-          const float base = best == -INFINITY ? 0.0f : best * unit;
-          shrink[h] = exp2_fast(top[h] * unit - base);
-          top[h] = best;
+            best[h] = fmaxf(best[h], fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
+          best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 1));
+          best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 2));
+          higher |= (best[h] - top[h]) * unit > kHeadroom;
+        }
+        rescale = __any_sync(0xffffffffu, higher);
+        if (rescale) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            shrink[h] = best[h] == -INFINITY ? 1.0f : exp2_fast((top[h] - best[h]) * unit);
+            sum[h] *= shrink[h];
+            top[h] = best[h];
+          }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float base = top[h] == -INFINITY ? 0.0f : top[h] * unit;
           float total = 0.0f;
 #pragma unroll
           for (int j = 0; j < kKeys / 8; ++j)
@@ -144,14 +169,23 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
               s[j * 4 + 2 * h + i] = weight;
               total += weight;
             }
-          sum[h] = sum[h] * shrink[h] + total;
+          sum[h] += total;
+        }
+        if (kExtra && p.threshold > 0) {
+          uint32_t kept[2];
+          draw_kept<kKeys>(p, tile.sequence, begin, count, lane, dropout_rows, kept);
+#pragma unroll
+          for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if ((kept[i / 2] >> (2 * j + i % 2) & 1) == 0) s[j * 4 + i] = 0.0f;
         }
       };
       await_turn(&q_full, q_turn.parity);
       q_turn.advance<1>();
       await_turn(&k_full[k_turn.stage], k_turn.parity);
       begin_products();
-      rows_product<T, kWidth>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+      rows_product<T, kQk>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKBytes, kKeyPanel);
       end_products();
       await_products<0>();
       pin(s);
@@ -164,11 +198,11 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
         await_turn(&k_full[k_turn.stage], k_turn.parity);
         order_wait(group);
         begin_products();
-        rows_product<T, kWidth>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+        rows_product<T, kQk>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKBytes, kKeyPanel);
         end_products();
         await_turn(&v_full[v_turn.stage], v_turn.parity);
         begin_products();
-        add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+        add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kVBytes, kKeyPanel);
         end_products();
         order_next((group + 1) % kGroups);
         await_products<1>();
@@ -181,15 +215,17 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
         if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
         v_turn.advance<kStages>();
         left_of<T>(s, weights);
+        if (rescale) {
 #pragma unroll
-        for (int j = 0; j < kWidth / 8; ++j)
+          for (int j = 0; j < kValue / 8; ++j)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) out[j * 4 + i] *= shrink[i / 2];
+            for (int i = 0; i < 4; ++i) out[j * 4 + i] *= shrink[i / 2];
+        }
       }
       if (thread % 128 == 0) arrive(&q_empty);
       await_turn(&v_full[v_turn.stage], v_turn.parity);
       begin_products();
-      add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+      add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kVBytes, kKeyPanel);
       end_products();
       await_products<0>();
       pin(out);
@@ -198,7 +234,7 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      finish_row<T, kWidth>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
+      finish_row<T, kExtra>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
   }
 #else
   __trap();  // hopper_blocks() is 0 in such builds

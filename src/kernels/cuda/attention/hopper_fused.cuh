@@ -10,7 +10,7 @@
 
 namespace quintet::kernels::cuda {
 
-// The sums of dq are panels of 64 columns, [KV heads of a launch, head_dim / 64, rows of packed heads, 64],
+// The sums of dq are panels of 64 columns, [KV heads of a launch, panels, rows of packed heads, 64],
 // so that what a warp adds is contiguous. Where eight columns are stored within a row of a panel: lanes that
 // hold one column of neighbouring rows then write different banks of shared memory.
 __device__ __forceinline__ int dq_unit(int unit, int packed_row) { return unit ^ (packed_row & 3); }
@@ -18,16 +18,16 @@ __device__ __forceinline__ int dq_unit(int unit, int packed_row) { return unit ^
 inline constexpr int kRowThreads = 256, kRowTokens = 16;
 
 // Calls each(token row, head, its panel and row in the sums, lane of the row) for all rows of a tile of
-// tokens and the heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
-template <int kWidth, class Each>
+// tokens and the heads of one launch; eight neighbouring lanes per panel call it for a row together.
+template <int kPanels, class Each>
 __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& each) {
-  constexpr int kLanes = kWidth / 8;
+  constexpr int kLanes = kPanels * 8;
   const RowTile tile = row_tile(p.q_rows, kRowTokens, static_cast<int>(blockIdx.x));
   if (p.idle(tile.sequence)) return;
   const int heads = p.kv_span * p.group, lane = static_cast<int>(threadIdx.x) % kLanes;
   for (int at = static_cast<int>(threadIdx.x) / kLanes; at < tile.count * heads; at += kRowThreads / kLanes) {
     const int token = at / heads, head = at % heads;
-    const int64_t panel = head / p.group * (kWidth / 64) + lane / 8;
+    const int64_t panel = head / p.group * kPanels + lane / 8;
     each(tile.row + token, p.kv_begin * p.group + head,
          p.dq_sum + (panel * p.q_count * p.group + static_cast<int64_t>(tile.row + token) * p.group +
                      head % p.group) *
@@ -36,19 +36,22 @@ __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& 
   }
 }
 
-template <class T, int kWidth>
+template <class T, int kPanels>
 __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant__ TiledProblem p) {
   await_previous();
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.items_taken = 0;
-  constexpr int kLanes = kWidth / 8;
-  for_each_row<kWidth>(p, [&](int row, int head, float* sums, int lane) {
-    const int64_t from =
-        static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * kWidth + lane * 8;
-    const auto a = load<8>(static_cast<const T*>(p.o) + from),
-               b = load<8>(static_cast<const T*>(p.dout) + from);
+  constexpr int kLanes = kPanels * 8;
+  for_each_row<kPanels>(p, [&](int row, int head, float* sums, int lane) {
     float delta = 0.0f;
+    if (lane * 8 < p.value_dim) {
+      const int64_t from =
+          static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * p.value_dim + lane * 8;
+      const auto a = load<8>(static_cast<const T*>(p.o) + from),
+                 b = load<8>(static_cast<const T*>(p.dout) + from);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) delta += a.v[e] * b.v[e];
+      for (int e = 0; e < 8; ++e) delta += a.v[e] * b.v[e];
+    }
+    __syncwarp(__activemask());
     const unsigned together = __activemask();
 #pragma unroll
     for (int d = kLanes / 2; d > 0; d /= 2) delta += __shfl_xor_sync(together, delta, d);
@@ -60,17 +63,18 @@ __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant_
   });
 }
 
-template <class T, int kWidth>
+template <class T, int kPanels>
 __global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__ TiledProblem p) {
   await_previous();
-  for_each_row<kWidth>(p, [&](int row, int head, float* sums, int lane) {
+  for_each_row<kPanels>(p, [&](int row, int head, float* sums, int lane) {
+    if (lane * 8 >= p.head_dim) return;
     const int packed_row = row * p.group + head % p.group;
     const float* const from = sums + dq_unit(lane % 8, packed_row) * 8;
     const float4 low = reinterpret_cast<const float4*>(from)[0],
                  high = reinterpret_cast<const float4*>(from)[1];
     float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     const int64_t to =
-        static_cast<int64_t>(row) * p.dq_stride + static_cast<int64_t>(head) * kWidth + lane * 8;
+        static_cast<int64_t>(row) * p.dq_stride + static_cast<int64_t>(head) * p.head_dim + lane * 8;
     if (p.wide) {
       float* const out = static_cast<float*>(p.dq) + to;
 #pragma unroll
@@ -85,13 +89,14 @@ __global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__
 }
 
 template <int kWidth>
-struct HopperFused : HopperKeys<kWidth> {
-  using Keys = HopperKeys<kWidth>;
+struct HopperFused : HopperKeys<kWidth, kWidth, hopper_dkv_rows({kWidth, kWidth}, false)> {
+  using Keys = HopperKeys<kWidth, kWidth, hopper_dkv_rows({kWidth, kWidth}, false)>;
   // Whether dq of a block is computed one block later, so that the two warpgroups need not wait for each
   // other at once. Long rows have no registers for it.
   static constexpr bool kLate = kWidth == 64;
   static constexpr int kScores = 2;  // tiles of dS
-  static constexpr int kScoreBytes = Keys::kKeys * Keys::kRows * 2, kSumBytes = Keys::kRows * kWidth * 4;
+  static constexpr int kScoreBytes = Keys::kKeys * Keys::kRows * 2,
+                       kSumBytes = Keys::kRows * Keys::kQkPanels * 256;
   static constexpr int kExtraBytes = kScores * kScoreBytes + kSumBytes, kBytes = Keys::kBytes + kExtraBytes;
 };
 
@@ -157,13 +162,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Sizes = HopperFused<kWidth>;
+  using Keys = typename Sizes::Keys;
   constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
-                kPanels = Sizes::kPanels;
+                kPanels = Sizes::kQkPanels;
   constexpr uint32_t kRowPanel = Sizes::kRowPanel, kKeyPanel = Sizes::kKeyPanel;
-  __shared__ KeyExchange<kWidth> exchange;
+  __shared__ KeyExchange<Keys> exchange;
   __shared__ Span query_spans[kKeys];
   __shared__ uint64_t ready[Sizes::kScores];  // a tile of dS is complete
-  const KeyTiles<kWidth> shared(Sizes::kExtraBytes);
+  const KeyTiles<Keys> shared(Sizes::kExtraBytes);
   const uint32_t score_tiles = shared.extra, sum_tile = score_tiles + Sizes::kScores * Sizes::kScoreBytes;
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
   if (thread == 0)
@@ -185,7 +191,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   }
 
   registers_up<240>();
-  const float unit = p.scale * kLog2E;
+  const ScoreUnits<false> units(p);
   const int warp_row = thread % 128 / 32 * 16;
   const int own_key = group * 64 + warp_row + lane / 4;  // and the eighth after it
   // dq of a block of queries is split over the warpgroups: long rows by columns, short ones by rows.
@@ -227,8 +233,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       int last_row = 0, last_rows = 0;  // the previous block's
       KeyBlock block;
       do {
-        const uint32_t q = shared.q + turn.stage * Sizes::kRowBytes,
-                       dout = shared.dout + turn.stage * Sizes::kRowBytes;
+        const uint32_t q = shared.q + turn.stage * Sizes::kQBytes,
+                       dout = shared.dout + turn.stage * Sizes::kDoutBytes;
         await_turn(&exchange.full[turn.stage], turn.parity);
         block = load_block(exchange.blocks[turn.stage]);
         const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
@@ -242,7 +248,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(dk);
         pin(s);
         if (last_rows > 0 && thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
-        weigh_block<kWidth>(p, queries, block, unit, stats, lane, s);
+        weigh_block<false>(p, queries, block, units, stats, lane, s,
+                           [&](int i, float weight, float) { s[i] = weight; });
         pack_left<T>(s);
         begin_products();
         add_packed_product<T>(dv, s, dout, kRowPanel);
@@ -323,7 +330,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       if (thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
     }
     if (thread % 128 == 0) arrive(&exchange.kv_empty);
-    store_key_gradients<T, kWidth>(p, at, own_key, dk, dv);
+    store_dk<T>(p, at, own_key, dk);
+    store_dv<T>(p, at, own_key, dv);
   });
   if (lane == 0) await_additions();
 #else

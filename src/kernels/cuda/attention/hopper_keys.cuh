@@ -10,16 +10,18 @@ namespace quintet::kernels::cuda {
 
 inline constexpr int kBackwardThreads = 3 * 128;
 
-template <int kWidth>
+// Tiles of kRows query rows, and of as many keys as hopper_dkv_keys() says.
+template <int kQk, int kValue, int kRowsOfTile>
 struct HopperKeys {
-  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
-  static constexpr int kPanels = kWidth / 64;
-  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
+  static constexpr int kKeys = hopper_dkv_keys({kQk, kValue}), kRows = kRowsOfTile, kStages = 2;
+  static constexpr int kQkPanels = (kQk + 63) / 64, kValuePanels = (kValue + 63) / 64;
   static constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  static constexpr int kQBytes = kQkPanels * kRows * 128, kDoutBytes = kValuePanels * kRows * 128,
+                       kKBytes = kQkPanels * kKeys * 128, kVBytes = kValuePanels * kKeys * 128;
   // Copies start at multiples of 16 bytes: one row early where the first index is odd.
   static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
   // Keys, values and the stages of queries, and what aligning them takes.
-  static constexpr int kBytes = 2 * kKeyBytes + kStages * (2 * kRowBytes + kStatBytes) + 1024;
+  static constexpr int kBytes = kKBytes + kVBytes + kStages * (kQBytes + kDoutBytes + kStatBytes) + 1024;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -37,25 +39,24 @@ struct alignas(16) KeyBlock {
 inline constexpr int kNoMoreItems = INT_MIN;
 
 // In shared memory: what the producer and the consumers exchange.
-template <int kWidth>
+template <class Sizes>
 struct KeyExchange {
-  uint64_t kv_full, kv_empty, full[HopperKeys<kWidth>::kStages], empty[HopperKeys<kWidth>::kStages];
-  KeyBlock blocks[HopperKeys<kWidth>::kStages];
+  uint64_t kv_full, kv_empty, full[Sizes::kStages], empty[Sizes::kStages];
+  KeyBlock blocks[Sizes::kStages];
   int item;  // its complement where no query sees its keys
 };
 
 // Addresses in shared memory. `extra` bytes lie between the queries and their lse and delta.
-template <int kWidth>
+template <class Sizes>
 struct KeyTiles {
-  using Sizes = HopperKeys<kWidth>;
   uint32_t base, k, v, q, dout, extra, stats;
   __device__ __forceinline__ explicit KeyTiles(uint32_t extra_bytes)
       : base(shared_address(tiled_memory)),
         k((base + 1023) / 1024 * 1024),
-        v(k + Sizes::kKeyBytes),
-        q(v + Sizes::kKeyBytes),
-        dout(q + Sizes::kStages * Sizes::kRowBytes),
-        extra(dout + Sizes::kStages * Sizes::kRowBytes),
+        v(k + Sizes::kKBytes),
+        q(v + Sizes::kVBytes),
+        dout(q + Sizes::kStages * Sizes::kQBytes),
+        extra(dout + Sizes::kStages * Sizes::kDoutBytes),
         stats(extra + extra_bytes) {}
   // lse and delta of this lane's first row of a block that begins at row first_row of packed heads.
   __device__ __forceinline__ const float2* stats_of(int stage, int first_row, int lane) const {
@@ -64,13 +65,13 @@ struct KeyTiles {
   }
 };
 
-template <int kWidth>
-__device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const KeyTiles<kWidth>& tiles,
-                                                KeyExchange<kWidth>& exchange, int thread) {
-  using Sizes = HopperKeys<kWidth>;
+template <class Sizes>
+__device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const KeyTiles<Sizes>& tiles,
+                                                KeyExchange<Sizes>& exchange, int thread) {
   // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
   const int filled = p.packing.tokens * p.group, left = (Sizes::kRows - filled) * 8;
-  for (int at = thread; at < 2 * Sizes::kStages * Sizes::kPanels * left; at += kBackwardThreads) {
+  for (int at = thread; at < Sizes::kStages * (Sizes::kQkPanels + Sizes::kValuePanels) * left;
+       at += kBackwardThreads) {
     const uint32_t to = tiles.q + static_cast<uint32_t>(at / left) * Sizes::kRowPanel +
                         static_cast<uint32_t>(filled * 128 + at % left * 16);
     asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
@@ -89,13 +90,13 @@ __device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const Key
 }
 
 // A tile of keys, and the queries that see any and that see all of them.
+template <int kKeys>
 __device__ __forceinline__ HopperTile key_item(const TiledProblem& p, int item) {
   const int rank = item / p.kv_span;
-  HopperTile at{
-      p.kv_begin + item % p.kv_span,
-      row_tile(p.k_rows, kHopperDkvKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
-      {},
-      {}};
+  HopperTile at{p.kv_begin + item % p.kv_span,
+                row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
+                {},
+                {}};
   const Span first = p.queries(at.tile.sequence, at.tile.position),
              last = p.queries(at.tile.sequence, at.tile.position + at.tile.count - 1);
   at.keys = {first.begin, last.end};
@@ -105,19 +106,18 @@ __device__ __forceinline__ HopperTile key_item(const TiledProblem& p, int item) 
 
 // The producer: one thread copies the keys and values of every item, and the queries that see them. Items are
 // sorted by descending cost and taken by whichever block is free.
-template <class Walk, int kWidth>
-__device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyTiles<kWidth>& tiles,
-                                               KeyExchange<kWidth>& exchange, int items,
+template <class Walk, class Sizes>
+__device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyTiles<Sizes>& tiles,
+                                               KeyExchange<Sizes>& exchange, int items,
                                                const CUtensorMap& q_map, const CUtensorMap& dout_map,
                                                const CUtensorMap& k_map, const CUtensorMap& v_map,
                                                const CUtensorMap& stats_map) {
-  using Sizes = HopperKeys<kWidth>;
   const int tokens = p.packing.tokens;
   Turn turn, kv_turn;
   int item = static_cast<int>(blockIdx.x);
   for (;; item = static_cast<int>(gridDim.x) + atomicAdd(p.items_taken, 1)) {
     if (item >= items) break;
-    const HopperTile at = key_item(p, item);
+    const HopperTile at = key_item<Sizes::kKeys>(p, item);
     if (p.idle(at.tile.sequence)) continue;
     Walk walk;
     bool more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
@@ -128,12 +128,11 @@ __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyT
       arrive(&exchange.kv_full);
       continue;
     }
-    announce(&exchange.kv_full, 2 * Sizes::kKeyBytes);
-    for (int c = 0; c < Sizes::kPanels; ++c) {
-      const uint32_t panel = c * Sizes::kKeyPanel;
-      copy_box(tiles.k + panel, &k_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
-      copy_box(tiles.v + panel, &v_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
-    }
+    announce(&exchange.kv_full, Sizes::kKBytes + Sizes::kVBytes);
+    for (int c = 0; c < Sizes::kQkPanels; ++c)
+      copy_box(tiles.k + c * Sizes::kKeyPanel, &k_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
+    for (int c = 0; c < Sizes::kValuePanels; ++c)
+      copy_box(tiles.v + c * Sizes::kKeyPanel, &v_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
     while (more) {
       const int row = walk.row, position = walk.position, rows = walk.count(tokens) * p.group;
       more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
@@ -143,12 +142,15 @@ __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyT
       await_turn(&exchange.empty[turn.stage], turn.parity ^ 1);
       exchange.blocks[turn.stage] = {position, row * p.group, rows,
                                      (masked ? KeyBlock::kMasked : 0) | (more ? 0 : KeyBlock::kLast)};
-      announce(barrier, static_cast<uint32_t>(tokens * p.group * kWidth * 2 * 2 + Sizes::kStatRows * 8));
-      for (int c = 0; c < Sizes::kPanels; ++c) {
-        const uint32_t panel = (turn.stage * Sizes::kPanels + c) * Sizes::kRowPanel;
-        copy_box(tiles.q + panel, &q_map, c * 64, at.kv_head * p.group, row, barrier);
-        copy_box(tiles.dout + panel, &dout_map, c * 64, at.kv_head * p.group, row, barrier);
-      }
+      announce(barrier,
+               static_cast<uint32_t>(tokens * p.group * (Sizes::kQkPanels + Sizes::kValuePanels) * 128 +
+                                     Sizes::kStatRows * 8));
+      for (int c = 0; c < Sizes::kQkPanels; ++c)
+        copy_box(tiles.q + turn.stage * Sizes::kQBytes + c * Sizes::kRowPanel, &q_map, c * 64,
+                 at.kv_head * p.group, row, barrier);
+      for (int c = 0; c < Sizes::kValuePanels; ++c)
+        copy_box(tiles.dout + turn.stage * Sizes::kDoutBytes + c * Sizes::kRowPanel, &dout_map, c * 64,
+                 at.kv_head * p.group, row, barrier);
       copy_box(tiles.stats + turn.stage * Sizes::kStatBytes, &stats_map, row * p.group & ~1, at.kv_head,
                barrier);
       turn.advance<Sizes::kStages>();
@@ -161,8 +163,8 @@ __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyT
 
 // The consumers' side: calls each(tile, whether any query sees its keys) for every item. `each` must arrive
 // at kv_empty when it no longer reads the keys.
-template <int kWidth, class Each>
-__device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange<kWidth>& exchange,
+template <class Sizes, class Each>
+__device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange<Sizes>& exchange,
                                               const Each& each) {
   Turn turn;
   for (;;) {
@@ -170,7 +172,7 @@ __device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange
     turn.advance<1>();
     const int item = *static_cast<const volatile int*>(&exchange.item);
     if (item == kNoMoreItems) return;
-    each(key_item(p, item < 0 ? ~item : item), item >= 0);
+    each(key_item<Sizes::kKeys>(p, item < 0 ? ~item : item), item >= 0);
   }
 }
 // The block in a stage; it may be read until the stage is released.
@@ -181,9 +183,10 @@ __device__ __forceinline__ KeyBlock load_block(const KeyBlock& from) {
                : "r"(shared_address(&from)));
   return b;
 }
-// A warpgroup's 128 threads.
+// A warpgroup's 128 threads. kUsed: named barriers that have another use, from 1 on.
+template <int kUsed = 1>
 __device__ __forceinline__ void meet_warpgroup(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + kUsed + group) : "memory");
 }
 
 // The queries that see keys r and r + 8 of a tile, kept in shared memory.
@@ -201,20 +204,26 @@ struct KeyQueries {
   __device__ __forceinline__ Span of(int h) const { return at[8 * h]; }
 };
 
-// Scores of a block become weights. A block that all keys see fully has no comparisons.
-template <int kWidth>
+// Scores of a block become weights: each(register, weight, factor of the score's gradient), where the factor
+// is that of a soft cap. A block that all keys see fully has no comparisons.
+template <bool kExtra, int kRegisters, class Each>
 __device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQueries& queries,
-                                            const KeyBlock& block, float unit, const float2* stats, int lane,
-                                            float (&s)[HopperKeys<kWidth>::kRows / 2]) {
+                                            const KeyBlock& block, const ScoreUnits<kExtra>& units,
+                                            const float2* stats, int lane, float (&s)[kRegisters],
+                                            const Each& each) {
   const auto weigh = [&](auto sees) {
 #pragma unroll
-    for (int j = 0; j < HopperKeys<kWidth>::kRows / 8; ++j) {
+    for (int j = 0; j < kRegisters / 4; ++j) {
       const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& x = s[j * 4 + i];
-        const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
-        x = sees(i / 2, j * 8 + i % 2) ? weight : 0.0f;
+        float x = s[j * 4 + i], slope = 1.0f;
+        if (units.capped) {
+          x = tanh_fast(x * units.inner);
+          slope = 1.0f - x * x;
+        }
+        const float weight = exp2_fast(fmaf(x, units.unit, -lse[i % 2]));
+        each(j * 4 + i, sees(i / 2, j * 8 + i % 2) ? weight : 0.0f, slope);
       }
     }
   };
@@ -231,20 +240,77 @@ __device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQuer
   }
 }
 
-// Writes dk and dv of keys r and r + 8 of a tile.
-template <class T, int kWidth>
-__device__ __forceinline__ void store_key_gradients(const TiledProblem& p, const HopperTile& at, int r,
-                                                    const float (&dk)[kWidth / 2],
-                                                    const float (&dv)[kWidth / 2]) {
+// Dropout of keys r and r + 8 of a tile, whose indices in the dropout positions are `places`, for the rows of
+// a block: bit 2 * j + i is set where the weight in register 4 * j + 2 * h + i is kept.
+template <int kRows>
+__device__ __forceinline__ void draw_kept(const TiledProblem& p, int kv_head, const KeyBlock& block, int lane,
+                                          const int (&places)[2], uint32_t (&bits)[2]) {
+  static_assert(kRows <= 128);
+  bits[0] = bits[1] = 0;
+#pragma unroll 1
+  for (int column = 0; column < kRows / 4; ++column) {
+    const int r = column / 2 * 8 + lane % 4 * 2 + column % 2;
+    if (r >= block.rows) continue;
+    const int token = p.packing.token(r);
+    const TiledProblem::DropoutRow row =
+        p.dropout_row(block.row / p.group + token, kv_head * p.group + r - token * p.group);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int64_t row = at.tile.row + r + 8 * h, column = static_cast<int64_t>(at.kv_head) * kWidth;
-    const bool inside = r + 8 * h < at.tile.count;
-    store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dk), h, p.scale,
-                 static_cast<T*>(p.dk) + row * p.dk_stride + column, kWidth, inside);
-    store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dv), h, 1.0f,
-                 static_cast<T*>(p.dv) + row * p.dv_stride + column, kWidth, inside);
+    for (int h = 0; h < 2; ++h)
+      bits[h] |= (p.keeps(p.dropout_words(row, places[h]), places[h]) ? 1u : 0u) << column;
   }
+}
+__device__ __forceinline__ void find_key_places(const TiledProblem& p, const RowTile& tile, int r,
+                                                int (&places)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    places[h] = r + 8 * h < tile.count ? p.key_position(tile.sequence, tile.position + r + 8 * h) : 0;
+}
+
+// With extras: scores become weights, those that dropout keeps packed as the left operand of dv, and in `s`
+// the weights times the soft cap's factor, negative where dropped.
+template <class T, int kRegisters>
+__device__ __forceinline__ void weigh_with_extras(const TiledProblem& p, const KeyQueries& queries,
+                                                  int kv_head, const int (&places)[2], const KeyBlock& block,
+                                                  const ScoreUnits<true>& units, const float2* stats,
+                                                  int lane, float (&s)[kRegisters],
+                                                  uint32_t (&left)[kRegisters / 8][4]) {
+  uint32_t kept[2] = {~0u, ~0u};
+  if (p.threshold > 0) draw_kept<kRegisters * 2>(p, kv_head, block, lane, places, kept);
+  float previous = 0.0f;
+  weigh_block<true>(p, queries, block, units, stats, lane, s, [&](int at, float weight, float slope) {
+    const bool stays = (kept[at % 4 / 2] >> (at / 4 * 2 + at % 2) & 1) != 0;
+    const float share = stays ? weight : 0.0f;
+    if (at % 2 != 0) left[at / 8][at % 8 / 2] = word_of<T>(previous, share);
+    previous = share;
+    s[at] = stays ? weight * slope : -weight * slope;
+  });
+}
+// dS of a weight that weigh_with_extras() left, in place of dP.
+__device__ __forceinline__ float score_gradient(const TiledProblem& p, float weight, float dp, float delta) {
+  const bool dropped = (__float_as_uint(weight) >> 31) != 0;
+  return fabsf(weight) * ((dropped ? 0.0f : p.threshold > 0 ? dp * p.kept : dp) - delta);
+}
+
+// Writes a sum over queries, dk or dv times `factor`, of keys r and r + 8 of a tile.
+template <class T, int kRegisters>
+__device__ __forceinline__ void store_key_rows(const HopperTile& at, int r, const float (&sum)[kRegisters],
+                                               float factor, void* to, int64_t stride, int width) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    store_row<T>(
+        reinterpret_cast<const float(&)[kRegisters / 4][4]>(sum), h, factor,
+        static_cast<T*>(to) + (at.tile.row + r + 8 * h) * stride + static_cast<int64_t>(at.kv_head) * width,
+        width, r + 8 * h < at.tile.count);
+}
+template <class T, int kRegisters>
+__device__ __forceinline__ void store_dk(const TiledProblem& p, const HopperTile& at, int r,
+                                         const float (&dk)[kRegisters]) {
+  store_key_rows<T>(at, r, dk, p.scale, p.dk, p.dk_stride, p.head_dim);
+}
+template <class T, int kRegisters>
+__device__ __forceinline__ void store_dv(const TiledProblem& p, const HopperTile& at, int r,
+                                         const float (&dv)[kRegisters]) {
+  store_key_rows<T>(at, r, dv, p.threshold > 0 ? p.kept : 1.0f, p.dv, p.dv_stride, p.value_dim);
 }
 
 #endif

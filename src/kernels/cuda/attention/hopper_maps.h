@@ -7,7 +7,7 @@
 namespace quintet::kernels::cuda {
 
 // Rows of `heads` heads of `width` elements, copied in boxes of 64 columns, `box_heads` heads and `box_rows`
-// rows.
+// rows. Columns past the width are zeros.
 template <class T>
 CUtensorMap describe_heads(const void* from, int rows, int heads, int width, int64_t stride, int box_heads,
                            int box_rows) {
@@ -22,6 +22,25 @@ CUtensorMap describe_heads(const void* from, int rows, int heads, int width, int
   d.box[1] = box_heads;
   d.box[2] = box_rows;
   return describe_tensor(from, base::DTypeOf<T>::value, d, "attention");
+}
+
+// Boxes of as many tokens as fill a tile of `rows` rows with the heads of a group, of q and of dout.
+template <class T>
+CUtensorMap describe_queries(const TiledProblem& p, int rows) {
+  return describe_heads<T>(p.q, p.q_count, p.heads, p.head_dim, p.q_stride, p.group, rows / p.group);
+}
+template <class T>
+CUtensorMap describe_dout(const TiledProblem& p, int rows) {
+  return describe_heads<T>(p.dout, p.q_count, p.heads, p.value_dim, p.o_stride, p.group, rows / p.group);
+}
+// Boxes of `rows` rows of one KV head.
+template <class T>
+CUtensorMap describe_keys(const TiledProblem& p, int rows) {
+  return describe_heads<T>(p.k, p.k_count, p.kv_heads, p.head_dim, p.k_stride, 1, rows);
+}
+template <class T>
+CUtensorMap describe_values(const TiledProblem& p, int rows) {
+  return describe_heads<T>(p.v, p.k_count, p.kv_heads, p.value_dim, p.v_stride, 1, rows);
 }
 
 // lse and delta of the backward pass, copied `rows` pairs at a time.

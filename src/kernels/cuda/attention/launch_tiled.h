@@ -18,7 +18,7 @@ void launch_tiled_dkv(HeadSizes sizes, const TiledProblem& problem, int64_t tile
 template <class Launch>
 void with_head_sizes(HeadSizes d, const TiledProblem& p, const Launch& launch) {
   const auto both = [&]<int kQk, int kValue>() {
-    if (p.soft_cap > 0 || p.threshold > 0)
+    if (p.extra())
       launch.template operator()<kQk, kValue, true>();
     else
       launch.template operator()<kQk, kValue, false>();

@@ -29,7 +29,7 @@ struct TiledProblem {
   bool wide;
   const float* sinks;  // [heads], null: none
   uint64_t threshold;  // of dropout; 0: none
-  float kept;
+  float kept;          // 1 / (1 - p)
   const uint64_t* dropout_key;
   const int32_t *samples, *positions, *key_positions;
   uint32_t head_offset;
@@ -45,6 +45,7 @@ struct TiledProblem {
   float* dq_sum;          // the fused pass: sums of their dq, in the order of hopper_fused.cuh
   int* items_taken;       // Hopper's kernels over key tiles: items handed out after each block's first
 
+  bool extra() const { return soft_cap > 0 || threshold > 0; }
   __device__ __forceinline__ bool idle(int sequence) const {
     return refused != nullptr && refused[sequence] != 0;
   }
@@ -62,12 +63,23 @@ struct TiledProblem {
   }
   // 0 or 1 / (1 - p), for a key by its index in the dropout positions.
   __device__ __forceinline__ float keep(int query_row, int head, int key_place) const {
+    return keeps(dropout_words(dropout_row(query_row, head), key_place), key_place) ? kept : 0.0f;
+  }
+  // The same in parts. A draw serves four neighbouring keys of a query row.
+  struct DropoutRow {
+    uint32_t position, sample, head;
+  };
+  __device__ __forceinline__ DropoutRow dropout_row(int query_row, int head) const {
+    return {static_cast<uint32_t>(positions[query_row]), static_cast<uint32_t>(samples[query_row]),
+            head_offset + static_cast<uint32_t>(head)};
+  }
+  __device__ __forceinline__ Words<4> dropout_words(const DropoutRow& row, int key_place) const {
+    return philox(*dropout_key, static_cast<uint32_t>(key_place) >> 2, row.position, row.sample, row.head);
+  }
+  __device__ __forceinline__ bool keeps(const Words<4>& words, int key_place) const {
     const auto column = static_cast<uint32_t>(key_place);
-    const Words<4> words =
-        philox(*dropout_key, column >> 2, static_cast<uint32_t>(positions[query_row]),
-               static_cast<uint32_t>(samples[query_row]), head_offset + static_cast<uint32_t>(head));
     const uint32_t low = column & 1 ? words.w[1] : words.w[0], high = column & 1 ? words.w[3] : words.w[2];
-    return (column & 2 ? high : low) >= threshold ? kept : 0.0f;
+    return (column & 2 ? high : low) >= threshold;
   }
 };
 

@@ -20,29 +20,37 @@ constexpr int dkv_keys(HeadSizes d) { return d.qk > 64 ? 64 : 128; }
 constexpr int dkv_rows(HeadSizes d) { return d.qk > 128 ? 32 : 64; }
 
 // The Hopper kernels: tiles no smaller than those above, whose number decides the scratch.
-constexpr int hopper_forward_rows(int width) { return width > 64 ? 128 : 192; }
-inline constexpr int kHopperDqRows = 128, kHopperDkvKeys = 128;
-constexpr int hopper_dkv_rows(int width) { return width > 64 ? 64 : 128; }
-
-// Whether Hopper's backward pass is the fused one: not where two runs must give the same bits.
-inline bool fuses_backward(const AttentionShape& s) {
-  return !s.deterministic && s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) &&
-         s.heads / s.kv_heads <= 64 && s.dropout_p == 0;
-}
-// Its KV heads at a time: as many as have sums of dq within this limit, at least one.
-inline constexpr int64_t kDqSumBytes = int64_t{256} << 20;
-inline int64_t dq_sum_bytes(const AttentionShape& s) {  // of one KV head
-  return s.q_rows.rows() * (s.heads / s.kv_heads) * s.head_dim * int64_t{sizeof(float)};
-}
-inline int64_t fused_kv_heads(const AttentionShape& s) {
-  const int64_t most = kDqSumBytes / dq_sum_bytes(s);
-  return most < 1 ? 1 : most < s.kv_heads ? most : s.kv_heads;
-}
+// `extra`: with a soft cap or dropout, which need registers.
+constexpr int hopper_forward_rows(HeadSizes d, bool extra) { return d.qk > 64 || extra ? 128 : 192; }
+inline constexpr int kHopperDqRows = 128;
+// Whether one warpgroup sums dv and the other dk (hopper_pair.cuh): their registers hold only one of them.
+constexpr bool hopper_pairs(HeadSizes d) { return d.qk > 128; }
+constexpr int hopper_dkv_keys(HeadSizes d) { return hopper_pairs(d) ? 64 : 128; }
+constexpr int hopper_dkv_rows(HeadSizes d, bool extra) { return d.qk > 64 || extra ? 64 : 128; }
+// Query heads that share a KV head: they are rows of one tile.
+inline constexpr int kHopperGroup = 64;
 
 constexpr HeadSizes head_sizes(int64_t head_dim, int64_t value_dim) {
   for (const HeadSizes& d : kHeadSizes)
     if (head_dim <= d.qk && value_dim <= d.value) return d;
   return {0, 0};
+}
+
+// Whether Hopper's backward pass is the fused one: not where two runs must give the same bits, and not for
+// long heads.
+inline bool fuses_backward(const AttentionShape& s) {
+  return !s.deterministic && !hopper_pairs(head_sizes(s.head_dim, s.value_dim)) &&
+         s.heads / s.kv_heads <= kHopperGroup && s.dropout_p == 0;
+}
+// Its KV heads at a time: as many as have sums of dq within this limit, at least one.
+inline constexpr int64_t kDqSumBytes = int64_t{256} << 20;
+inline int64_t dq_sum_bytes(const AttentionShape& s) {  // of one KV head, in panels of 64 columns
+  return s.q_rows.rows() * (s.heads / s.kv_heads) *
+         ((head_sizes(s.head_dim, s.value_dim).qk + 63) / 64 * 64) * int64_t{sizeof(float)};
+}
+inline int64_t fused_kv_heads(const AttentionShape& s) {
+  const int64_t most = kDqSumBytes / dq_sum_bytes(s);
+  return most < 1 ? 1 : most < s.kv_heads ? most : s.kv_heads;
 }
 
 // Tiles of `size` rows that cover a buffer; none crosses the end of a run.

@@ -9,7 +9,7 @@ namespace quintet::kernels::cuda {
 namespace {
 
 inline constexpr int kMaskThreads = 1024;
-inline constexpr int kMaxSharedIds = 12 << 10;  // ids of a sequence kept in shared memory
+inline constexpr int kMaxSharedIds = 48 << 10;  // ids of a sequence kept in shared memory
 inline constexpr int kCosts = 1024;             // cost classes that tiles are sorted by
 
 // Tiles of `size` rows of one side, to be sorted by the number of rows of the other side that they meet.
@@ -38,51 +38,103 @@ __device__ __forceinline__ int rows_in(const RowRuns& rows, int sequence, Span s
   return sum;
 }
 
-// Blocks [0, sequences): the spans of a sequence's documents. The next block sorts query tiles, the last one
-// key tiles: tiles of equal cost are in any order; no result depends on it.
+// The largest value of all threads before this one, and the smallest of all after it; `none` where there are
+// none.
+__device__ __forceinline__ int most_before(int value, int none, int* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int all = value;
+  for (int d = 1; d < 32; d *= 2) {
+    const int lower = __shfl_up_sync(0xffffffffu, all, d);
+    if (lane >= d) all = greater(all, lower);
+  }
+  if (lane == 31) shared[warp] = all;
+  int before = __shfl_up_sync(0xffffffffu, all, 1);
+  if (lane == 0) before = none;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) before = greater(before, shared[w]);
+  __syncthreads();
+  return before;
+}
+__device__ __forceinline__ int least_after(int value, int none, int* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int all = value;
+  for (int d = 1; d < 32; d *= 2) {
+    const int higher = __shfl_down_sync(0xffffffffu, all, d);
+    if (lane + d < 32) all = lesser(all, higher);
+  }
+  if (lane == 0) shared[warp] = all;
+  int after = __shfl_down_sync(0xffffffffu, all, 1);
+  if (lane == 31) after = none;
+  __syncthreads();
+  for (int w = warp + 1; w < kMaskThreads / 32; ++w) after = lesser(after, shared[w]);
+  __syncthreads();
+  return after;
+}
+
+// The spans of a sequence's documents, a block per sequence and a range of positions per thread.
 __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant__ MaskProblem p) {
   await_previous();
   const int sequence = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int length = p.k_rows.seq_len;
-  const auto global_id = [&](int of, int position) {
-    return p.key_documents[p.k_rows.row_in_whole(of, position)];
+  extern __shared__ int32_t ids[];
+  __shared__ int shared[kMaskThreads / 32];
+  const bool kept = length <= kMaxSharedIds;
+  const auto global_id = [&](int position) {
+    return p.key_documents[p.k_rows.row_in_whole(sequence, position)];
   };
-  if (sequence < p.k_rows.sequences) {
-    extern __shared__ int32_t ids[];
-    const bool kept = length <= kMaxSharedIds;
-    bool bad = false;
-    for (int i = thread; i < length; i += kMaskThreads) {
-      const int32_t own = global_id(sequence, i);
-      if (kept) ids[i] = own;
-      if (i + 1 < length)
-        bad |= static_cast<uint32_t>(own) > static_cast<uint32_t>(global_id(sequence, i + 1));
-    }
-    // The queries' own ids must match those of the same positions.
-    for (int i = thread; i < p.q_rows.runs * p.q_rows.length; i += kMaskThreads) {
-      const RowRuns::Run run = p.q_rows.run(sequence, i / p.q_rows.length);
-      const int offset = i % p.q_rows.length;
-      bad |= p.documents[run.row + offset] != global_id(sequence, run.position + offset);
-    }
-    bad = __syncthreads_or(bad);
-    if (bad && p.must) __trap();
-    for (int i = thread; i < length; i += kMaskThreads)
-      p.spans[sequence * length + i] =
-          kept ? document_span(i, length, [&](int at) { return ids[at]; })
-               : document_span(i, length, [&](int at) { return global_id(sequence, at); });
-    if (thread == 0) p.refused[sequence] = bad;
-    return;
+  if (kept) {
+    for (int i = thread; i < length; i += kMaskThreads) ids[i] = global_id(i);
+    __syncthreads();
   }
+  const auto id = [&](int position) { return kept ? ids[position] : global_id(position); };
+  const int each = (length + kMaskThreads - 1) / kMaskThreads, first = lesser(thread * each, length),
+            end = lesser(first + each, length);
+  // Where documents start in this range: the first and the last place.
+  int first_start = length, last_start = -1;
+  bool bad = false;
+  for (int i = first; i < end; ++i) {
+    const auto own = static_cast<uint32_t>(id(i)), before = i > 0 ? static_cast<uint32_t>(id(i - 1)) : ~own;
+    if (own == before) continue;
+    bad |= i > 0 && before > own;
+    first_start = lesser(first_start, i);
+    last_start = i;
+  }
+  // The queries' own ids must match those of the same positions.
+  for (int i = thread; i < p.q_rows.runs * p.q_rows.length; i += kMaskThreads) {
+    const RowRuns::Run run = p.q_rows.run(sequence, i / p.q_rows.length);
+    const int offset = i % p.q_rows.length;
+    bad |= p.documents[run.row + offset] != id(run.position + offset);
+  }
+  int start = most_before(last_start, 0, shared), stop = -1;
+  const int next_start = least_after(first_start, length, shared);
+  for (int i = first; i < end; ++i) {
+    const int32_t own = id(i);
+    if (i == 0 || own != id(i - 1)) start = i;
+    if (stop <= i) {  // of this document: in this range or where a later one has the next start
+      for (stop = i + 1; stop < end && id(stop) == own;) ++stop;
+      if (stop == end) stop = next_start;
+    }
+    p.spans[sequence * length + i] = own < 0 ? Span{i, i} : Span{start, stop};
+  }
+  bad = __syncthreads_or(bad);
+  if (bad && p.must) __trap();
+  if (thread == 0) p.refused[sequence] = bad;
+}
+
+// The first block sorts query tiles, the second key tiles, by cost. Tiles of equal cost are in any order; no
+// result depends on it.
+__global__ void __launch_bounds__(kMaskThreads) sort_tiles(const __grid_constant__ MaskProblem p) {
+  await_previous();
   __shared__ uint32_t counts[kCosts];
-  const bool by_keys = sequence > p.k_rows.sequences;
+  const bool by_keys = blockIdx.x > 0;
+  const int thread = static_cast<int>(threadIdx.x), length = p.k_rows.seq_len;
   const TileOrder& t = by_keys ? p.keys : p.queries;
   const RowRuns &own = by_keys ? p.k_rows : p.q_rows, &other = by_keys ? p.q_rows : p.k_rows;
-  if (t.order == nullptr) return;
   const int step = (length + kCosts - 1) / kCosts;
   const auto cost_class = [&](int number) {  // 0: the most expensive
     const RowTile tile = row_tile(own, t.size, number);
     const auto seen = [&](int position) {
-      const Span document =
-          document_span(position, length, [&](int at) { return global_id(tile.sequence, at); });
+      const Span document = p.spans[tile.sequence * length + position];
       return by_keys ? queries_of(position, document, p.rule) : keys_of(position, document, p.rule);
     };
     const Span meets{seen(tile.position).begin, seen(tile.position + tile.count - 1).end};
@@ -125,6 +177,24 @@ __global__ void __launch_bounds__(1024)
   for (int64_t i = threadIdx.x; i < rows; i += 1024) sum -= expf(sink - lse[first + i]) * delta[first + i];
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) dsinks[blockIdx.x] = sum;
+}
+
+// The same with lse and delta in the row order of Hopper's kernels.
+__global__ void __launch_bounds__(1024)
+    packed_sink_gradients(const float* sinks, const float2* stats, int64_t pitch, int group, int64_t rows,
+                          float* dsinks) {
+  await_previous();
+  __shared__ float shared[32];
+  const int head = static_cast<int>(blockIdx.x);
+  const float sink = sinks[head] * kLog2E;
+  const float2* const from = stats + head / group * pitch + head % group;
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < rows; i += 1024) {
+    const float2 row = from[i * group];
+    sum -= exp2f(sink - row.x) * row.y;
+  }
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) dsinks[head] = sum;
 }
 
 template <class P>
@@ -204,8 +274,13 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
       .keys = {}};
   if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
   const size_t bytes = s.k_rows.seq_len <= kMaxSharedIds ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
-  find_spans<<<static_cast<unsigned>(s.k_rows.sequences + 1 + (tile_keys > 0)), kMaskThreads, bytes,
-               stream>>>(m);
+  if (bytes > 32 << 10)  // with what is static, more than a kernel has without asking
+    check(cudaFuncSetAttribute(find_spans, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(sizeof(int32_t)) * kMaxSharedIds),
+          "attention masks");
+  find_spans<<<static_cast<unsigned>(s.k_rows.sequences), kMaskThreads, bytes, stream>>>(m);
+  check_launch("attention masks");
+  sort_tiles < < <tile_keys> 0 ? 2 : 1, kMaskThreads, 0, stream >>> (m);
   check_launch("attention masks");
 }
 
@@ -226,9 +301,9 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
   const TiledScratch scratch = tiled_scratch(s, false);
   TiledProblem p = problem_of(s, options, scratch, workspace);
-  const int blocks = !options.portable && suits_hopper(p, false) ? hopper_blocks() : 0;
+  const int blocks = !options.portable && suits_hopper(p) ? hopper_blocks() : 0;
   p.packing = HeadPacking(p.group, forward_rows(sizes));
-  const int tokens = blocks > 0 ? hopper_forward_tokens(p) : p.packing.tokens;
+  const int tokens = blocks > 0 ? hopper_forward_tokens(sizes, p) : p.packing.tokens;
   launch_spans(s, p, scratch, workspace, options.any(), tokens, 0, stream);
   if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
   p.q = q;
@@ -240,7 +315,7 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   p.o_out = o;
   p.lse_out = lse;
   if (blocks > 0)
-    launch_hopper_forward<T>(p, blocks, query_tiles(s, tokens), stream);
+    launch_hopper_forward<T>(sizes, p, blocks, query_tiles(s, tokens), stream);
   else
     launch_tiled_forward<T>(sizes, p, query_tiles(s, tokens), stream);
   if (p.refused == nullptr || options.any()) return;
@@ -258,10 +333,10 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
   const TiledScratch scratch = tiled_scratch(s, true);
   TiledProblem p = problem_of(s, options, scratch, workspace);
-  const int blocks = !options.portable && suits_hopper(p, true) ? hopper_blocks() : 0;
+  const int blocks = !options.portable && suits_hopper(p) ? hopper_blocks() : 0;
   p.packing = HeadPacking(p.group, dq_rows(sizes));
   const int tokens = blocks > 0 ? hopper_dq_tokens(p) : p.packing.tokens,
-            keys = blocks > 0 ? kHopperDkvKeys : dkv_keys(sizes);
+            keys = blocks > 0 ? hopper_dkv_keys(sizes) : dkv_keys(sizes);
   launch_spans(s, p, scratch, workspace, options.any(), tokens, keys, stream);
   p.q = q;
   p.k = k;
@@ -278,29 +353,34 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dq = dq;
   p.dk = dk;
   p.dv = dv;
-  const bool fused = blocks > 0 && fuses_backward(s);
+  const bool fused = blocks > 0 && fuses_backward(s) && options.soft_cap == 0;
   if (fused) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
     p.dq_sum = at<float>(workspace, scratch.dq_sum);
-    launch_hopper_fused<T>(p, blocks, key_tiles(s, keys), fused_kv_heads(s), stream);
+    launch_hopper_fused<T>(sizes, p, blocks, key_tiles(s, keys), fused_kv_heads(s), stream);
   }
   if (s.q_rows.rows() > 0 && !fused) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
     if (blocks > 0)
-      launch_hopper_dq<T>(p, blocks, query_tiles(s, tokens), stream);
+      launch_hopper_dq<T>(sizes, p, blocks, query_tiles(s, tokens), stream);
     else
       launch_tiled_dq<T>(sizes, p, query_tiles(s, tokens), stream);
-    if (options.dsinks != nullptr) {
-      sink_gradients<<<static_cast<unsigned>(s.heads), 1024, 0, stream>>>(options.sinks, lse, p.delta,
-                                                                          s.q_rows.rows(), options.dsinks);
-      check_launch("attention_backward");
-    }
+  }
+  if (s.q_rows.rows() > 0 && options.dsinks != nullptr) {
+    const auto heads = static_cast<unsigned>(s.heads);
+    if (blocks > 0)
+      packed_sink_gradients<<<heads, 1024, 0, stream>>>(options.sinks, p.stats_out, p.stats_pitch, p.group,
+                                                        s.q_rows.rows(), options.dsinks);
+    else
+      sink_gradients<<<heads, 1024, 0, stream>>>(options.sinks, lse, p.delta, s.q_rows.rows(),
+                                                 options.dsinks);
+    check_launch("attention_backward");
   }
   if (s.k_rows.rows() > 0 && !fused) {
     p.packing = HeadPacking(p.group, dkv_rows(sizes));
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
     if (blocks > 0)
-      launch_hopper_dkv<T>(p, blocks, key_tiles(s, keys), stream);
+      launch_hopper_dkv<T>(sizes, p, blocks, key_tiles(s, keys), stream);
     else
       launch_tiled_dkv<T>(sizes, p, key_tiles(s, keys), stream);
   }

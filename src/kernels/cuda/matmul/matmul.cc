@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/support/launch.cuh"
+#include "kernels/cuda/support/timing.h"
 #include "kernels/fastest.h"
 
 namespace quintet::kernels::cuda {
@@ -173,21 +174,6 @@ struct Scratch {
   void* data = nullptr;
 };
 
-// Random operands: zeros would run faster than real data.
-void fill_noise(void* y, DType type, int64_t n, Stream stream) {
-  if (type == DType::F64) return cuda::fill_noise(static_cast<double*>(y), n, stream);
-  if (type == DType::F32) return cuda::fill_noise(static_cast<float*>(y), n, stream);
-  if (type == DType::F16) return cuda::fill_noise(static_cast<F16*>(y), n, stream);
-  cuda::fill_noise(static_cast<Bf16*>(y), n, stream);
-}
-
-struct Event {
-  Event() { check(cudaEventCreate(&at), "matmul tune"); }
-  ~Event() { cudaEventDestroy(at); }
-  Event(const Event&) = delete;
-  cudaEvent_t at = nullptr;
-};
-
 }  // namespace
 
 struct Matmul::State {
@@ -279,16 +265,10 @@ double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream strea
 
   Problem& problem = state_->problem(given, key);
   const auto found = candidates(state_->handle, problem, given, workspace_bytes, 16);
-  Event begin, end;
   const auto time = [&](const cublasLtMatmulAlgo_t& algorithm, int repeats) {
-    check(cudaEventRecord(begin.at, stream), "matmul tune");
-    for (int i = 0; i < repeats; ++i)
-      launch(state_->handle, problem, args, algorithm, workspace.data, workspace_bytes, stream);
-    check(cudaEventRecord(end.at, stream), "matmul tune");
-    check(cudaEventSynchronize(end.at), "matmul tune");
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin.at, end.at), "matmul tune");
-    return static_cast<double>(milliseconds) * 1000 / repeats;
+    return microseconds_of(
+        [&] { launch(state_->handle, problem, args, algorithm, workspace.data, workspace_bytes, stream); },
+        repeats, stream);
   };
   time(found[0].algo, 3);
   const int repeats = std::clamp(static_cast<int>(2000 / std::max(time(found[0].algo, 2), 1.0)), 2, 20);
