@@ -53,13 +53,6 @@ std::vector<int32_t> draw_documents(const Shape& p, double& pairs) {
 
 std::string rate(double flops, double ms) { return std::to_string(static_cast<int>(flops / ms / 1e9)); }
 
-// As time_of(). A pause before each timing: at the power limit a rate would depend on what ran before.
-double time_rested(const std::function<void(int)>& f) {
-  require(cudaStreamSynchronize(stream));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  return time_of(f, 1);
-}
-
 }  // namespace
 
 // How the rate of the largest forward pass falls as the GPU reaches its power limit, after a second of rest.

@@ -5,11 +5,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/copy.h"
@@ -83,6 +85,13 @@ inline double time_of(const std::function<void(int)>& f, int sets, int inner = 4
   for (auto& e : at) cudaEventDestroy(e);
   std::sort(times.begin(), times.end());
   return times[kRuns / 2];
+}
+
+// The same after a pause: at the power limit a rate would depend on what ran before.
+inline double time_rested(const std::function<void(int)>& f) {
+  require(cudaStreamSynchronize(stream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return time_of(f, 1);
 }
 
 // The same for a graph that contains a dozen launches.

@@ -81,7 +81,7 @@ void own_hops(const k::AttentionShape& dense, const char* what) {
     void* space = take<char>(
         std::max(k::TiledAttention::workspace_bytes(s, false), k::TiledAttention::workspace_bytes(s, true)));
     const auto rate = [](double flops, const std::function<void(int)>& f) {
-      return static_cast<int>(flops / time_of(f, 1) / 1e9);
+      return static_cast<int>(flops / time_rested(f) / 1e9);
     };
     const auto backward = [&](const k::AttentionShape& shape) {
       return rate(5 * product, [&](int) {
@@ -145,7 +145,7 @@ void hops() {
                                                        : static_cast<double>(part.q.count * part.k.count));
     const double product = 2.0 * kHeads * kDim * pairs;  // two matmuls forward, five backward
     const auto rate = [](double flops, const std::function<void(int)>& f) {
-      return std::to_string(static_cast<int>(flops / time_of(f, 1) / 1e9));
+      return std::to_string(static_cast<int>(flops / time_rested(f) / 1e9));
     };
     std::string rates[5] = {"none", "none", "none", "none", "none"};
     k::Attention library;

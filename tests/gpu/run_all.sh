@@ -6,7 +6,7 @@
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
 #   PARTS="kernels models curve nccl faults bits resume layouts sanitizer bench"   which parts run (this is the default)
 #   TEST_SHARDS=4                                                           processes that share the tests of kernels and models
-#   LAYOUT_SECONDS=180                                                      how long one layout may take
+#   LAYOUT_SECONDS=180 LAYOUT_JOBS=1                                        how long one layout may take, how many run at a time
 #   SANITIZER_SECONDS=300                                                   how long one part of a group may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
 #   SANITIZER_SHARDS=4 SANITIZER_JOBS=16                                    parts of a group, and how many run at a time
@@ -111,12 +111,31 @@ verified() {  # ranks command...
   return "$status"
 }
 export -f verified
+layout_names=() layout_logs=
 layout() {  # ranks what settings...
-  local ranks=$1 what=$2 arguments=()
+  local ranks=$1 what=$2 arguments=() log
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
-  try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'verified "$@"' verified "$ranks" "$folder/quintet" \
-    verify "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}"
+  [ -n "$layout_logs" ] || layout_logs=$(mktemp -d)
+  while [ "$(jobs -rp | wc -l)" -ge "${LAYOUT_JOBS:-1}" ]; do wait -n; done
+  log=$layout_logs/${#layout_names[@]}
+  layout_names+=("$ranks ranks: $what")
+  {
+    begin=$SECONDS status=0
+    timeout -k 10 "${LAYOUT_SECONDS:-180}" bash -c 'verified "$@"' verified "$ranks" "$folder/quintet" \
+      verify "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}" > "$log" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" > "$log.end"
+  } &
+}
+conclude_layouts() {
+  local i status seconds
+  wait
+  for i in "${!layout_names[@]}"; do
+    status=1 seconds=0  # unless it has ended
+    [ ! -e "$layout_logs/$i.end" ] || read -r status seconds < "$layout_logs/$i.end"
+    conclude layouts "${layout_names[$i]}" "$status" "$seconds" "$(cat "$layout_logs/$i")"
+  done
+  rm -rf "$layout_logs"
 }
 have_mpi=$(command -v mpirun || true)
 if runs nccl; then
@@ -162,6 +181,10 @@ elif runs layouts; then
   done
   tensor_cores=1 dtype=bf16 layout 2 "cp 2, ring, documents, bf16, heads of 128" parallel.cp=2 parallel.cp_method=ring \
     model.embed=256 model.heads=2 model.kv_heads=1 data.seq_len=384
+  tensor_cores=1 dtype=bf16 layout 2 "cp 2, ulysses, documents, bf16, heads of 96" parallel.cp=2 parallel.cp_method=ulysses \
+    model.embed=192 model.heads=2 model.kv_heads=2 data.seq_len=384
+  tensor_cores=1 dtype=bf16 layout 2 "cp 2, ring, documents, bf16, heads of 256" parallel.cp=2 parallel.cp_method=ring \
+    model.embed=512 model.heads=2 model.kv_heads=1 data.seq_len=384
   tensor_cores=1 dtype=bf16 layout 2 "tp 2, sequence parallel, bf16 through cuDNN in its fastest form" parallel.tp=2 \
     parallel.sequence_parallel=true data.pack=false run.deterministic=false
   layout 2 "pp 2, 1f1b" parallel.pp=2
@@ -189,6 +212,7 @@ elif runs layouts; then
   dtype=bf16 layout 2 "pp 2, bf16" parallel.pp=2
   dtype=bf16 layout 2 "ep 2, bf16" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
   dtype=f16 layout 2 "dp_shard 2, zero 2, f16" parallel.dp_shard=2 parallel.zero=2
+  conclude_layouts
 fi
 
 # compute-sanitizer over Quintet's own kernels, in groups; racecheck takes minutes for some. SANITIZER is the path of the
@@ -205,6 +229,7 @@ declare -A checked=(
   [experts]='GpuExpertOps*-GpuExpertOps.Grouped*'
   [grouped]='GpuExpertOps.Grouped*'
   [attention]='GpuAttention.NativeKernels*:GpuAttention.Segments*'
+  [tiled]='GpuTiledAttention.HeadSizes:GpuTiledAttention.Pairs:GpuTiledAttention.Groups'
   [hops]='Ring/GpuHops.*By2*bf16:GpuWholeKeys.OfWhole*'
   [ops]='GpuOps*-GpuOps.MatchTheCpu:GpuOps.NoneIsMissing'
   [all_ops]='GpuOps.MatchTheCpu'
@@ -230,7 +255,7 @@ if runs sanitizer; then
       --print-limit 5 "${options[@]}" "$folder/$3" --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$log.end"
   }
-  for group in ${SANITIZER_GROUPS:-attention norm experts grouped activation pointwise rope loss embedding optimizer hops ops all_ops models}; do
+  for group in ${SANITIZER_GROUPS:-attention tiled norm experts grouped activation pointwise rope loss embedding optimizer hops ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models

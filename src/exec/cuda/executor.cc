@@ -123,8 +123,8 @@ void CudaExecutor::bind() {
   }
 }
 
-// Rank 0 tunes first and broadcasts its results, so that equal problems run equal algorithms on all ranks; the
-// others tune only the problems that rank 0 does not have. Rank 0 owns the file.
+// Rank 0 tunes first and broadcasts its results, so that equal problems run equal algorithms on all ranks.
+// The others tune only the problems that rank 0 does not have. Rank 0 owns the file.
 void CudaExecutor::prepare_kernels() {
   const auto prepare_all = [&] {
     for (std::vector<Bound>& list : bound_)

@@ -138,6 +138,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         if (lane % 4 == 0)
           p.stats_out[at.kv_head * p.stats_pitch + static_cast<int64_t>(tile.row) * p.group + r] =
               make_float2(lse[h], delta[h]);
+        if (p.dq_before != nullptr)
+          prefetch_row(p.dq_before + static_cast<int64_t>(tile.row + token) * p.dq_stride +
+                           static_cast<int64_t>(head) * p.head_dim,
+                       p.head_dim);
       }
     }
     float dq[kQk / 2];

@@ -112,6 +112,12 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       for (int h = 0; h < 2; ++h) {
         const int r = own_row + 8 * h;
         row_keys[h] = r < valid ? p.keys(tile.sequence, tile.position + p.packing.token(r)) : Span{0, 0};
+        if (p.o_before != nullptr && r < valid) {
+          const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
+          prefetch_row(p.o_before + static_cast<int64_t>(tile.row + token) * p.o_stride +
+                           static_cast<int64_t>(head) * p.value_dim,
+                       p.value_dim);
+        }
       }
       [[maybe_unused]] TiledProblem::DropoutRow dropout_rows[2];
       if (kExtra && p.threshold > 0) find_dropout_rows(p, at, own_row, valid, dropout_rows);

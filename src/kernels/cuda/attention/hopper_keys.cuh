@@ -175,7 +175,9 @@ __device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange
     each(key_item<Sizes::kKeys>(p, item < 0 ? ~item : item), item >= 0);
   }
 }
-// The block in a stage; it may be read until the stage is released.
+// The block in a stage; it may be read until the stage is released. One thread arrives for its warpgroup,
+// after MMAs whose operands depend on what every thread has read: docs/decisions/0014, "Why the producer may
+// reuse a stage".
 __device__ __forceinline__ KeyBlock load_block(const KeyBlock& from) {
   KeyBlock b;
   asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"

@@ -76,8 +76,6 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 
   registers_up<240>();
   const int own_key = thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
-  // All threads have read the block and the item before the one that arrives for them: their MMAs complete
-  // together, and each of these is issued after its thread has used what it read.
   const auto release = [&](uint64_t* barrier) {
     if (thread % 128 == 0) arrive(barrier);
   };

@@ -24,7 +24,7 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
          ((address & 0x3ffff) >> 4);
 }
 
-// Operands of an MMA: N / 2 accumulators, then those of `tail`, whose numbers follow from N.
+// Operands of an MMA of N columns: N / 2 accumulators, numbered from 0, then the others.
 #define QUINTET_4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define QUINTET_8(c, d, i) QUINTET_4(c, d, i), QUINTET_4(c, d, i + 4)
 #define QUINTET_32(c, d, i) \
@@ -39,27 +39,27 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define QUINTET_NUMBERS_40 \
   QUINTET_NUMBERS_32       \
-      ", "                 \
-      "%32, %33, %34, %35, %36, %37, %38, %39"
+  ", "                     \
+  "%32, %33, %34, %35, %36, %37, %38, %39"
 #define QUINTET_NUMBERS_48 \
   QUINTET_NUMBERS_40       \
-      ", "                 \
-      "%40, %41, %42, %43, %44, %45, %46, %47"
+  ", "                     \
+  "%40, %41, %42, %43, %44, %45, %46, %47"
 #define QUINTET_NUMBERS_64 \
   QUINTET_NUMBERS_48       \
-      ", "                 \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUINTET_NUMBERS_96                                                               \
-  QUINTET_NUMBERS_64                                                                     \
-      ", "                                                                               \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define QUINTET_NUMBERS_128                                                                  \
-  QUINTET_NUMBERS_96                                                                         \
-      ", "                                                                                   \
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
-      "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-      "%124, %125, %126, %127"
+  ", "                     \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUINTET_NUMBERS_96                                                           \
+  QUINTET_NUMBERS_64                                                                 \
+  ", "                                                                               \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define QUINTET_NUMBERS_128                                                              \
+  QUINTET_NUMBERS_96                                                                     \
+  ", "                                                                                   \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
+  "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+  "%124, %125, %126, %127"
 #define QUINTET_SHARED(COUNT, N, A, B, ADD, RIGHT, LEFT, TYPES, C)                                         \
   asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD                                            \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" QUINTET_NUMBERS_##COUNT \
