@@ -66,6 +66,7 @@ test-hf: build  ## against Hugging Face's packages from PyPI, which this install
 	@$(BUILD)/hf-venv/bin/python tests/hf/megatron_test.py $(BUILD) --work $(BUILD)/hf-megatron
 	@$(BUILD)/hf-venv/bin/python tests/hf/models_test.py $(BUILD)/quintet --work $(BUILD)/hf-models
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
+	@$(BUILD)/hf-venv/bin/python tests/hf/chat_test.py $(BUILD)/quintet --work $(BUILD)/hf-chat
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz

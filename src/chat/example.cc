@@ -11,12 +11,9 @@ namespace {
 using base::fail_user;
 
 constexpr std::pair<std::string_view, Format> kFormats[] = {
-    {"messages", Format::Messages},
-    {"sharegpt", Format::ShareGpt},
-    {"alpaca", Format::Alpaca},
-    {"prompt_completion", Format::PromptCompletion},
-    {"preference", Format::Preference},
-    {"prompts", Format::Prompts},
+    {"messages", Format::Messages},     {"sharegpt", Format::ShareGpt},
+    {"alpaca", Format::Alpaca},         {"prompt_completion", Format::PromptCompletion},
+    {"preference", Format::Preference}, {"prompts", Format::Prompts},
 };
 
 std::string shown(const Json& value) {
@@ -25,7 +22,8 @@ std::string shown(const Json& value) {
 
 std::string field_list(const Json& record) {
   std::string names;
-  for (const auto& [key, value] : record.items()) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", key);
+  for (const auto& [key, value] : record.items())
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", key);
   return names.empty() ? "none" : base::printable(names.substr(0, 200));
 }
 
@@ -136,9 +134,12 @@ void add_message(const char* role, Json content, bool train, Example& example) {
 // Messages of ShareGPT, with the roles that its kin use.
 Json sharegpt_messages(const Json& turns) {
   static constexpr std::pair<std::string_view, const char*> roles[] = {
-      {"human", "user"},     {"user", "user"},     {"gpt", "assistant"},      {"assistant", "assistant"},
-      {"chatgpt", "assistant"}, {"bing", "assistant"}, {"bard", "assistant"}, {"model", "assistant"},
-      {"system", "system"},  {"tool", "tool"},     {"observation", "tool"},   {"function_response", "tool"},
+      {"human", "user"},          {"user", "user"},
+      {"gpt", "assistant"},       {"assistant", "assistant"},
+      {"chatgpt", "assistant"},   {"bing", "assistant"},
+      {"bard", "assistant"},      {"model", "assistant"},
+      {"system", "system"},       {"tool", "tool"},
+      {"observation", "tool"},    {"function_response", "tool"},
       {"developer", "developer"}, {"function_call", "assistant"}};
   if (!turns.is_array()) fail_user("the field \"conversations\" is {}, not a list", shown(turns));
   Json messages = Json::array();
@@ -150,14 +151,15 @@ Json sharegpt_messages(const Json& turns) {
     const auto* role = std::find_if(std::begin(roles), std::end(roles),
                                     [&](const auto& each) { return each.first == from; });
     if (role == std::end(roles))
-      fail_user("turn {}: \"from\" is {}; expected human, gpt, system, tool, function_call or observation", number,
-                shown(turn["from"]));
+      fail_user("turn {}: \"from\" is {}; expected human, gpt, system, tool, function_call or observation",
+                number, shown(turn["from"]));
     Json message{{"role", role->second}, {"content", turn["value"]}};
     if (from == "function_call") {
       const std::string text = turn["value"].is_string() ? turn["value"].get<std::string>() : "";
       Json call = Json::parse(text, nullptr, false);
       if (call.is_object()) call = Json::array({call});
-      if (!call.is_array()) fail_user("turn {}: the function call is no JSON: {}", number, shown(turn["value"]));
+      if (!call.is_array())
+        fail_user("turn {}: the function call is no JSON: {}", number, shown(turn["value"]));
       Json calls = Json::array();
       for (const Json& each : call) calls.push_back({{"type", "function"}, {"function", each}});
       message = Json{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}};
@@ -174,12 +176,14 @@ void alpaca_messages(const Json& record, Example& example) {
     add_message("system", system, true, example);
   if (const auto history = record.find("history"); history != record.end() && !history->is_null())
     for (const Json& turn : *history) {
-      if (!turn.is_array() || turn.size() != 2) fail_user("\"history\" needs pairs of texts: {}", shown(turn));
+      if (!turn.is_array() || turn.size() != 2)
+        fail_user("\"history\" needs pairs of texts: {}", shown(turn));
       add_message("user", turn[0], true, example);
       add_message("assistant", turn[1], true, example);
     }
   const std::string input = text_or_empty(record, "input");
-  add_message("user", text_field(record, "instruction") + (input.empty() ? "" : "\n\n" + input), true, example);
+  add_message("user", text_field(record, "instruction") + (input.empty() ? "" : "\n\n" + input), true,
+              example);
   add_message("assistant", text_field(record, "output"), true, example);
 }
 
@@ -191,8 +195,8 @@ void add_pair(const Json& prompt, const Json& answer, const char* name, Example&
     return;
   }
   if (!prompt.is_array() && !(prompt.is_string() && answer.is_array()))
-    fail_user("\"prompt\" is {} and \"{}\" is {}; expected two texts or two lists of messages", shown(prompt), name,
-              shown(answer));
+    fail_user("\"prompt\" is {} and \"{}\" is {}; expected two texts or two lists of messages", shown(prompt),
+              name, shown(answer));
   if (prompt.is_string())
     add_message("user", prompt, false, example);
   else
@@ -216,8 +220,8 @@ Json implicit_prompt(Json& chosen, Json& rejected) {
     return prompt;
   }
   if (!chosen.is_string() || !rejected.is_string())
-    fail_user("\"chosen\" is {} and \"rejected\" is {}; expected two texts or two lists of messages", shown(chosen),
-              shown(rejected));
+    fail_user("\"chosen\" is {} and \"rejected\" is {}; expected two texts or two lists of messages",
+              shown(chosen), shown(rejected));
   const auto a = chosen.get<std::string>(), b = rejected.get<std::string>();
   size_t common = 0;
   while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
@@ -276,7 +280,8 @@ Format detect_format(const Json& record) {
   if (has("prompt") && has("completion")) return Format::PromptCompletion;
   if (has("prompt")) return Format::Prompts;
   fail_user(
-      "the fields {} are of no known format; expected messages, conversations (ShareGPT), instruction and output "
+      "the fields {} are of no known format; expected messages, conversations (ShareGPT), instruction and "
+      "output "
       "(Alpaca), prompt and completion, chosen and rejected, or prompt",
       field_list(record));
 }
@@ -295,7 +300,8 @@ Record parse_record(const Json& record, Format format) {
       if (const std::string system = text_or_empty(record, "system"); !system.empty())
         add_message("system", system, true, example);
       const Json& turns = required(record, "conversations");
-      const bool roles = turns.is_array() && !turns.empty() && turns[0].is_object() && turns[0].contains("role");
+      const bool roles =
+          turns.is_array() && !turns.empty() && turns[0].is_object() && turns[0].contains("role");
       add_messages(roles ? turns : sharegpt_messages(turns), true, example);
       if (example.messages.empty()) fail_user("the conversation is empty");
       break;

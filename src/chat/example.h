@@ -27,8 +27,8 @@ Format detect_format(const Json& record);
 
 // One document: a conversation, or plain text that is continued.
 struct Example {
-  Json messages = Json::array();  // empty: plain text
-  Json tools;                     // a list, or null
+  Json messages = Json::array();    // empty: plain text
+  Json tools;                       // a list, or null
   Json variables = Json::object();  // for the template: chat_template_kwargs of the record
   std::vector<uint8_t> trainable;   // per message: whether its tokens may be trained
   bool flagged = false;             // some message had a flag of its own, or is a prompt

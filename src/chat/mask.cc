@@ -34,7 +34,8 @@ Boundary find_boundary(const tokenizer::Tokenizer& tokenizer, std::string_view t
   Boundary boundary;
   size_t at = cut;
   for (int i = 0;; ++i) {
-    if (i == kFarthest) base::fail_user("no token ends within {} characters before byte {} of the text", i, cut);
+    if (i == kFarthest)
+      base::fail_user("no token ends within {} characters before byte {} of the text", i, cut);
     at = tokenizer::last_char(text.substr(0, at));
     const auto count = at == 0 ? std::optional<size_t>(0) : tokens_before(at);
     if (!count) continue;
@@ -43,7 +44,8 @@ Boundary find_boundary(const tokenizer::Tokenizer& tokenizer, std::string_view t
   }
   at = cut;
   for (int i = 0;; ++i) {
-    if (i == kFarthest) base::fail_user("no token ends within {} characters after byte {} of the text", i, cut);
+    if (i == kFarthest)
+      base::fail_user("no token ends within {} characters after byte {} of the text", i, cut);
     at += static_cast<size_t>(tokenizer::utf8_length(text[at]));
     const auto count = tokens_before(at);
     if (!count) continue;
@@ -91,7 +93,8 @@ class ConversationSpans {
       return template_.render(first_messages(example_.messages, messages), example_.tools, options);
     } catch (const base::UserError& error) {
       base::fail_user(
-          "the first {} of {} messages cannot be rendered alone, which finding the trained tokens needs, because "
+          "the first {} of {} messages cannot be rendered alone, which finding the trained tokens needs, "
+          "because "
           "the template has no generation blocks: {}",
           messages, example_.messages.size(), error.what());
     }
@@ -114,7 +117,8 @@ class ConversationSpans {
       const size_t after = part.generations.size();
       if (after < before || after > full_.generations.size())
         base::fail_user(
-            "message {}: the template writes fewer generation blocks for a conversation than for its beginning, so "
+            "message {}: the template writes fewer generation blocks for a conversation than for its "
+            "beginning, so "
             "that they cannot be told apart",
             i + 1);
       for (size_t block = before; block < after; ++block)
@@ -133,8 +137,10 @@ class ConversationSpans {
       if (!full_.text.starts_with(with)) {
         const size_t at = common_length(with, full_.text);
         base::fail_user(
-            "message {}: the template renders it differently when other messages follow: {} alone, {} in the whole "
-            "conversation. Its tokens cannot be found by comparing; train the last message only (--loss last), or "
+            "message {}: the template renders it differently when other messages follow: {} alone, {} in the "
+            "whole "
+            "conversation. Its tokens cannot be found by comparing; train the last message only (--loss "
+            "last), or "
             "use a template with {{% generation %}} blocks",
             i + 1, excerpt(with, at), excerpt(full_.text, at));
       }
@@ -142,7 +148,8 @@ class ConversationSpans {
       if (!with.starts_with(before)) {
         const size_t at = common_length(before, with);
         base::fail_user(
-            "message {}: the template's generation prompt is not how the message begins: {} in the prompt, {} in the "
+            "message {}: the template's generation prompt is not how the message begins: {} in the prompt, "
+            "{} in the "
             "message. Use a template with {{% generation %}} blocks",
             i + 1, excerpt(before, at), excerpt(with, at));
       }
@@ -177,8 +184,9 @@ void look_at_ends(const ChatTokenizer& tokenizer, const std::string& end_text, b
       encoded.ended += text.ends_with(end_text) || jinja::strip(text, jinja::Side::Right).ends_with(end_text);
     } else if (last > begin && tokenizer.ends_turn(encoded.ids[last - 1])) {
       ++encoded.ended;
-      if (trim) std::fill(encoded.trained.begin() + static_cast<int64_t>(last),
-                          encoded.trained.begin() + static_cast<int64_t>(end), uint8_t{0});
+      if (trim)
+        std::fill(encoded.trained.begin() + static_cast<int64_t>(last),
+                  encoded.trained.begin() + static_cast<int64_t>(end), uint8_t{0});
     }
     begin = end;
   }

@@ -26,8 +26,7 @@ Json template_message(const Json& message) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::string_view source,
-                           std::vector<std::pair<std::string, std::string>> special)
+ChatTemplate::ChatTemplate(std::string_view source, std::vector<std::pair<std::string, std::string>> special)
     : source_(source), template_(source), special_(std::move(special)) {}
 
 Rendering ChatTemplate::render(const Json& messages, const Json& tools, const RenderOptions& options) const {

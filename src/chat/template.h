@@ -16,9 +16,10 @@ using jinja::Span;
 
 struct RenderOptions {
   bool add_generation_prompt = false;
-  bool spans = false;             // generation blocks must have a place in the text
-  Json variables = Json::object();  // what templates read beside the messages: enable_thinking, documents, ...
-  int64_t wall_seconds = 0;       // what strftime_now sees
+  bool spans = false;  // generation blocks must have a place in the text
+  Json variables =
+      Json::object();        // what templates read beside the messages: enable_thinking, documents, ...
+  int64_t wall_seconds = 0;  // what strftime_now sees
 };
 
 // What tokenizer.apply_chat_template(messages, tools, tokenize=False) of transformers gives: keys with null are

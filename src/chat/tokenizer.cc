@@ -25,7 +25,8 @@ std::string token_text(const Json& value) {
 }
 
 // The sources of templates by name; files override what tokenizer_config.json has.
-std::vector<std::pair<std::string, std::string>> template_sources(const base::Path& folder, const Json& config) {
+std::vector<std::pair<std::string, std::string>> template_sources(const base::Path& folder,
+                                                                  const Json& config) {
   std::vector<std::pair<std::string, std::string>> sources;
   if (base::file_exists(folder / "chat_template.jinja"))
     sources.emplace_back("default", base::read_file(folder / "chat_template.jinja"));
@@ -70,8 +71,8 @@ ChatTokenizer::ChatTokenizer(const std::string& path, const std::string& chosen)
 
   auto sources = bytes ? decltype(template_sources(folder, config)){} : template_sources(folder, config);
   if (!chosen.empty()) {
-    const auto named = std::find_if(sources.begin(), sources.end(),
-                                    [&](const auto& each) { return each.first == chosen; });
+    const auto named =
+        std::find_if(sources.begin(), sources.end(), [&](const auto& each) { return each.first == chosen; });
     if (named == sources.end() && !base::file_exists(chosen)) {
       std::string names;
       for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
@@ -92,11 +93,13 @@ const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {
   if (plain != nullptr) return *plain;
   if (templates_.empty())
     base::fail_user(
-        "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with one "
+        "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with "
+        "one "
         "beside it, or --template FILE",
         base::printable(path_));
-  base::fail_user("the tokenizer '{}' has several chat templates and no default; choose one with --template {}",
-                  base::printable(path_), templates_[0].first);
+  base::fail_user(
+      "the tokenizer '{}' has several chat templates and no default; choose one with --template {}",
+      base::printable(path_), templates_[0].first);
 }
 
 std::string ChatTokenizer::special(std::string_view name) const {

@@ -1,5 +1,6 @@
 // `quintet data`: questions about data. Each subcommand adds itself to the group and gives its action.
 #include "base/error.h"
+#include "cli/data_show_verb.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "tools/ledger.h"
@@ -52,9 +53,9 @@ Verb add_ledger(CLI::App& data) {
 }  // namespace
 
 Verb add_data(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "which data shaped which step");
+  CLI::App* command = app.add_subcommand("data", "look at training data, and at which data shaped which step");
   command->require_subcommand(1);
-  auto verbs = std::make_shared<std::vector<Verb>>(std::vector<Verb>{add_ledger(*command)});
+  auto verbs = std::make_shared<std::vector<Verb>>(std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
   return {command, [verbs] {
             for (const Verb& verb : *verbs)
               if (verb.command->parsed()) return verb.action();

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/chat_options.h"
 #include "cli/verbs.h"
 #include "observe/console.h"
 #include "prepare/length_counts.h"
@@ -126,11 +127,15 @@ Verb add_prepare(CLI::App& app) {
   command->add_option("--damaged", *damaged, "what a record that is no JSON, or has no such field, does")
       ->capture_default_str()
       ->check(CLI::IsMember({"fail", "skip"}));
+  auto chat = std::make_shared<PrepareChatVerb>();
+  chat->add_to(*command);
   return {command, [=] {
             o->out = *out;
             o->exact = *dedup != "none";
             o->near = *dedup == "near" ? *similarity : 0;
             o->skip_damaged = *damaged == "skip";
+            if (chat->enabled)
+              return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
             return prepare_action(*o);
           }};
 }

@@ -28,9 +28,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Jinja accepts these; Quintet refuses them by name.
-const char* const kRefused[] = {"'autoescape' is supported",        "is not supported",
-                                "names in templates have ASCII",    "does not fit 64 bits",
-                                "gives random text",                "too large or too small"};
+const char* const kRefused[] = {
+    "'autoescape' is supported", "is not supported",  "names in templates have ASCII",
+    "does not fit 64 bits",      "gives random text", "too large or too small"};
 
 TEST(JinjaExpressions, GiveWhatJinjaGives) {
   const auto sources = lines_of(base::read_file(kFolder + "expressions.txt"));
@@ -51,14 +51,13 @@ TEST(JinjaExpressions, GiveWhatJinjaGives) {
     } catch (const base::UserError& problem) {
       error = problem.what();
     }
-    const bool refused = std::any_of(std::begin(kRefused), std::end(kRefused), [&](const char* part) {
-      return error.find(part) != std::string::npos;
-    });
+    const bool refused = std::any_of(std::begin(kRefused), std::end(kRefused),
+                                     [&](const char* part) { return error.find(part) != std::string::npos; });
     refusals += refused && !expected[i].contains("error");
     if (refused) continue;
     if (expected[i].contains("error")) {
-      EXPECT_FALSE(error.empty()) << "line " << i + 1 << ": " << sources[i] << "\n  Jinja: "
-                                  << expected[i]["error"] << "\n  Quintet renders: " << text;
+      EXPECT_FALSE(error.empty()) << "line " << i + 1 << ": " << sources[i]
+                                  << "\n  Jinja: " << expected[i]["error"] << "\n  Quintet renders: " << text;
       EXPECT_NE(error.find("line 1, column "), std::string::npos) << error;
     } else {
       EXPECT_EQ(error, "") << "line " << i + 1 << ": " << sources[i];
@@ -72,7 +71,8 @@ class ChatTemplates : public testing::TestWithParam<std::string> {};
 
 std::vector<std::string> template_names() {
   std::vector<std::string> names;
-  for (const base::Path& path : base::list_files(kFolder + "templates")) names.push_back(path.stem().string());
+  for (const base::Path& path : base::list_files(kFolder + "templates"))
+    names.push_back(path.stem().string());
   return names;
 }
 

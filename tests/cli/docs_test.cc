@@ -1,4 +1,4 @@
-// The commands that README.md and docs/ show. Those of README, docs/tutorials and docs/coming-from are run
+// The commands that README.md and docs/ show. Those of README, docs/chat.md, docs/tutorials and docs/coming-from are run
 // (on smaller recipes), except for build-cuda/quintet, which needs a GPU; all others are checked against the
 // options that the tool has.
 #include <map>
@@ -155,6 +155,7 @@ void run_page(const base::Path& page) {
 
 TEST(Docs, CommandsOfTutorialsRun) {
   for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/tutorials")) run_page(page);
+  run_page(QUINTET_SOURCE_DIR "/docs/chat.md");
 }
 
 TEST(Docs, ConvertedRecipesArePlannedAsShown) {

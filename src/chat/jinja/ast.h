@@ -12,16 +12,16 @@ namespace quintet::chat::jinja {
 
 enum class ExprType : uint8_t {
   Constant,
-  Name,      // id
-  List,      // args
-  Tuple,     // args
-  Dict,      // args: key, value, key, value, ...
-  Attribute, // args[0].text
-  Item,      // args[0][args[1]]
-  Slice,     // args[0][args[1]:args[2]:args[3]]; the last three may be null
-  Call,      // args[0](call)
-  Filter,    // args[0] | text(call); args[0] is null for the text of a block
-  Test,      // args[0] is text(call)
+  Name,       // id
+  List,       // args
+  Tuple,      // args
+  Dict,       // args: key, value, key, value, ...
+  Attribute,  // args[0].text
+  Item,       // args[0][args[1]]
+  Slice,      // args[0][args[1]:args[2]:args[3]]; the last three may be null
+  Call,       // args[0](call)
+  Filter,     // args[0] | text(call); args[0] is null for the text of a block
+  Test,       // args[0] is text(call)
   Not,
   And,
   Or,
@@ -55,7 +55,7 @@ struct Expr {
   std::vector<CompareOp> ops;
   CallArgs call;
   const Builtin* function = nullptr;  // of filters and tests
-  int height = 1;                            // levels of expressions, this one included
+  int height = 1;                     // levels of expressions, this one included
 };
 
 // Where an assignment goes: a name, an attribute of a namespace, or several of these.
@@ -70,17 +70,17 @@ struct Target {
 enum class StmtType : uint8_t {
   Text,
   Output,
-  If,          // exprs[i] guards bodies[i]; one more body is the else
+  If,  // exprs[i] guards bodies[i]; one more body is the else
   For,
-  Set,         // target = exprs[0]
-  SetBlock,    // target = bodies[0], filtered by exprs[0] if there is one
+  Set,       // target = exprs[0]
+  SetBlock,  // target = bodies[0], filtered by exprs[0] if there is one
   Macro,
-  CallBlock,   // exprs[0] is the call; bodies[0] is what caller() gives
-  FilterBlock, // exprs[0] over bodies[0]
-  With,        // targets = exprs
-  Block,       // bodies[0], which sees the names of the top level only, or all (flag)
-  Scope,       // bodies[0] with names of its own
-  Generation,  // bodies[0] is what the assistant wrote
+  CallBlock,    // exprs[0] is the call; bodies[0] is what caller() gives
+  FilterBlock,  // exprs[0] over bodies[0]
+  With,         // targets = exprs
+  Block,        // bodies[0], which sees the names of the top level only, or all (flag)
+  Scope,        // bodies[0] with names of its own
+  Generation,   // bodies[0] is what the assistant wrote
   Break,
   Continue,
 };

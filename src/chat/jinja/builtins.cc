@@ -161,15 +161,13 @@ Value strftime_now_global(Runtime& runtime, Call& call) {
 }
 
 constexpr Builtin kGlobals[] = {
-    {"cycler", cycler_global},
-    {"joiner", joiner_global},
-    {"namespace", namespace_global},
-    {"raise_exception", raise_exception_global},
-    {"range", range_global},
-    {"strftime_now", strftime_now_global},
+    {"cycler", cycler_global},       {"joiner", joiner_global},
+    {"namespace", namespace_global}, {"raise_exception", raise_exception_global},
+    {"range", range_global},         {"strftime_now", strftime_now_global},
 };
 
-constexpr std::string_view kOtherFilters[] = {"pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"};
+constexpr std::string_view kOtherFilters[] = {"pprint", "random",   "striptags",
+                                              "urlize", "wordwrap", "xmlattr"};
 
 std::string unknown_name(std::string_view what, std::string_view name, std::vector<std::string> known) {
   const auto near = base::nearest_word(name, known);

@@ -53,12 +53,12 @@ bool is_title_code(char32_t c) { return general_category(c) == UTF8PROC_CATEGORY
 bool is_cased(char32_t c) { return is_lower_code(c) || is_upper_code(c) || is_title_code(c); }
 
 void append_upper(char32_t c, std::string& out) {
-  append_mapped(kUpperEntries, c,
-                static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))), out);
+  append_mapped(kUpperEntries, c, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))),
+                out);
 }
 void append_title(char32_t c, std::string& out) {
-  append_mapped(kTitleEntries, c,
-                static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))), out);
+  append_mapped(kTitleEntries, c, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))),
+                out);
 }
 
 // A capital sigma at the end of a word becomes a final sigma.
@@ -77,8 +77,8 @@ void append_lower(const std::u32string& codes, size_t i, std::string& out) {
     out += "i\u0307";
     return;
   }
-  tokenizer::append_utf8(
-      static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(codes[i]))), out);
+  tokenizer::append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(codes[i]))),
+                         out);
 }
 
 bool has_class(char32_t c, CharTest test) {
@@ -168,8 +168,8 @@ std::string case_fold(std::string_view text) {
   for (const char32_t c : codes_of(text)) {
     utf8proc_int32_t folded[8];
     int last_class = 0;
-    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8,
-                                               UTF8PROC_CASEFOLD, &last_class);
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8, UTF8PROC_CASEFOLD, &last_class);
     for (utf8proc_ssize_t i = 0; i < count; ++i)
       tokenizer::append_utf8(static_cast<char32_t>(folded[i]), out);
   }

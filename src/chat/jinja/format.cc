@@ -186,7 +186,8 @@ Spec read_spec(std::string_view text) {
       break;
     }
   if (take('.')) {
-    if (left.empty() || left[0] < '0' || left[0] > '9') fault("the format '{}' has no precision after '.'", text);
+    if (left.empty() || left[0] < '0' || left[0] > '9')
+      fault("the format '{}' has no precision after '.'", text);
     spec.precision = read_number(left);
   }
   if (left.size() == 1) {
@@ -209,7 +210,8 @@ std::string format_value(Runtime& runtime, const Value& value, std::string_view 
     }
     return format_text(runtime, spec, value.text());
   }
-  const bool float_type = std::string_view("eEfFgGn%").find(spec.type) != std::string_view::npos && spec.type != 0;
+  const bool float_type =
+      std::string_view("eEfFgGn%").find(spec.type) != std::string_view::npos && spec.type != 0;
   if (value.kind() == Kind::Bool && spec.type == 0)
     fault("a format specifier for a bool needs a type, such as 'd'");
   if (value.is_integer() && !float_type) {
@@ -281,7 +283,8 @@ class BraceFormatter {
     const Value value = lookup(name);  // before those of the specifier, which count on
     const std::string spec = colon == std::string_view::npos ? "" : run(text.substr(colon + 1), depth + 1);
     if (conversion == 0) return format_value(runtime_, value, spec);
-    if (conversion != 'r' && conversion != 's') fault("str.format: the conversion '!{}' is not supported", conversion);
+    if (conversion != 'r' && conversion != 's')
+      fault("str.format: the conversion '!{}' is not supported", conversion);
     return format_value(runtime_, Value::string(conversion == 'r' ? repr_of(value) : str_of(value)), spec);
   }
 
@@ -297,7 +300,8 @@ class BraceFormatter {
       const std::string part(rest.substr(1, stop - 1));
       int64_t index = 0;
       const auto parsed = std::from_chars(part.data(), part.data() + part.size(), index);
-      const bool number = parsed.ec == std::errc() && parsed.ptr == part.data() + part.size() && part[0] != '-';
+      const bool number =
+          parsed.ec == std::errc() && parsed.ptr == part.data() + part.size() && part[0] != '-';
       if (item)
         value = get_item(runtime_, value, number ? Value::integer(index) : Value::string(part));
       else
@@ -352,8 +356,8 @@ class PercentFormatter {
       out += directive(left);
       runtime_.require_text(static_cast<int64_t>(out.size()));
     }
-    const bool all_used = tuple_ ? next_ == values_.items().size() : next_ > 0 || values_.is_dict() ||
-                                                                        values_.kind() == Kind::List;
+    const bool all_used = tuple_ ? next_ == values_.items().size()
+                                 : next_ > 0 || values_.is_dict() || values_.kind() == Kind::List;
     if (!all_used) fault("not all arguments of '%' were used by '{}'", format_);
     return out;
   }
@@ -440,7 +444,8 @@ class PercentFormatter {
         if (!value.is_integer() && spec.type != 'd' && spec.type != 'i' && spec.type != 'u')
           fault("'%{}' needs an integer, not a float", spec.type);
         if (spec.precision >= 0) fault("a precision of integers is not supported in '%'");
-        if (!value.is_integer() && !(std::fabs(value.as_float()) < 9e18)) fault("'%d' of a number beyond 64 bits");
+        if (!value.is_integer() && !(std::fabs(value.as_float()) < 9e18))
+          fault("'%d' of a number beyond 64 bits");
         return format_integer(runtime_, spec,
                               value.is_integer() ? value.as_int() : static_cast<int64_t>(value.as_float()));
       }

@@ -68,8 +68,8 @@ class LoopItems {
 struct Loop final : Callable, Attributes, std::enable_shared_from_this<Loop> {
   Interpreter* interpreter = nullptr;
   const Stmt* stmt = nullptr;
-  ScopePtr scope;       // of the loop statement
-  LoopItems* items;     // valid while the loop runs
+  ScopePtr scope;    // of the loop statement
+  LoopItems* items;  // valid while the loop runs
   std::optional<int64_t> known_length;
   Values ahead;  // items read before their turn, reversed
   int64_t index0 = -1, depth0 = 0;
@@ -207,7 +207,8 @@ class Interpreter final : public Runtime {
       case ExprType::Choose:
         if (truth(eval(*expr.args[1]))) return eval(*expr.args[0]);
         if (expr.args[2]) return eval(*expr.args[2]);
-        return Value::undefined("the inline if-expression evaluated to false and no else section was defined.");
+        return Value::undefined(
+            "the inline if-expression evaluated to false and no else section was defined.");
     }
     return {};
   }
@@ -306,8 +307,9 @@ class Interpreter final : public Runtime {
     return Value::boolean(true);
   }
   static int64_t work_of(const Value& container) {
-    return container.is_string() ? static_cast<int64_t>(container.text().size()) / 16
-                                 : has_length(container) ? length_of(container) : 0;
+    return container.is_string()   ? static_cast<int64_t>(container.text().size()) / 16
+           : has_length(container) ? length_of(container)
+                                   : 0;
   }
 
   Call arguments(const CallArgs& args) {
@@ -445,8 +447,9 @@ Flow Interpreter::nested(const Stmt& stmt) {
     case StmtType::Generation: {
       if (spans_ && out_ != &rendering_.text) {
         at_ = stmt.at;
-        fault("a generation block within a macro, a call, a filter, a set block or a recursive loop: where its "
-              "text ends up cannot be known");
+        fault(
+            "a generation block within a macro, a call, a filter, a set block or a recursive loop: where its "
+            "text ends up cannot be known");
       }
       const std::string text = capture(scope_, stmt.bodies[0], nothing);
       rendering_.generations.push_back({out_->size(), out_->size() + text.size()});
@@ -542,14 +545,15 @@ Value Interpreter::call_macro(const Stmt& stmt, const ScopePtr& scope, Call& cal
     }
     std::vector<std::pair<Value, Value>> more;
     if (signature.uses_kwargs)
-      for (auto& [key, value] : std::exchange(call.kwargs, {})) more.emplace_back(Value::string(key), std::move(value));
-    if (!call.kwargs.empty())
-      fault("the macro '{}' has no argument named '{}'", name, call.kwargs[0].first);
+      for (auto& [key, value] : std::exchange(call.kwargs, {}))
+        more.emplace_back(Value::string(key), std::move(value));
+    if (!call.kwargs.empty()) fault("the macro '{}' has no argument named '{}'", name, call.kwargs[0].first);
     if (signature.uses_kwargs) scope_->set(kKwargsName, Value::dict(std::move(more)));
     if (signature.uses_varargs)
-      scope_->set(kVarargsName,
-                  Value::tuple(Values(call.args.begin() + static_cast<int64_t>(std::min(count, call.args.size())),
-                                      call.args.end())));
+      scope_->set(
+          kVarargsName,
+          Value::tuple(Values(call.args.begin() + static_cast<int64_t>(std::min(count, call.args.size())),
+                              call.args.end())));
     // Defaults see the arguments before them.
     const size_t first_default = count - signature.defaults.size();
     for (size_t i = 0; i < count; ++i)
@@ -638,7 +642,8 @@ std::optional<Value> Loop::attribute(Runtime&, const std::string& name) {
   if (name == "revindex0") return Value::integer(length() - index0 - 1);
   if (name == "depth") return Value::integer(depth0 + 1);
   if (name == "depth0") return Value::integer(depth0);
-  if (name == "previtem") return before && index0 > 0 ? *before : Value::undefined("there is no previous item");
+  if (name == "previtem")
+    return before && index0 > 0 ? *before : Value::undefined("there is no previous item");
   if (name == "nextitem") {
     const Value* next = peek();
     return next == nullptr ? Value::undefined("there is no next item") : *next;

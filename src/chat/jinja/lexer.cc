@@ -253,8 +253,7 @@ class Lexer {
       if (c != '_') text += c;
     double value = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (result.ec != std::errc())
-      fail(begin, fmt::format("the number {} is too large or too small", text));
+    if (result.ec != std::errc()) fail(begin, fmt::format("the number {} is too large or too small", text));
     emit(TokenType::Float, "", begin).number = Value::number(value);
     at_ = end;
   }
@@ -318,9 +317,9 @@ class Lexer {
       const char* here = source_.data() + at_;
       const auto code = static_cast<uint32_t>(tokenizer::next_code(here));
       at_ = static_cast<size_t>(here - source_.data());
-      value += code < 0x100 ? fmt::format("\\x{:02x}", code)
-                            : code < 0x10000 ? fmt::format("\\u{:04x}", code)
-                                             : fmt::format("\\U{:08x}", code);
+      value += code < 0x100     ? fmt::format("\\x{:02x}", code)
+               : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                                : fmt::format("\\U{:08x}", code);
     }
   }
 

@@ -51,7 +51,8 @@ bool is_reversible(const Value& value) {
 
 Value last_filter(Runtime& runtime, Call& call) {
   const auto bound = call.bind({"seq"}, 1);
-  if (!is_reversible(*bound[0])) fault("'last' of a {}, which has no last item; use 'list' first", type_name(*bound[0]));
+  if (!is_reversible(*bound[0]))
+    fault("'last' of a {}, which has no last item; use 'list' first", type_name(*bound[0]));
   const Values items = items_of(runtime, *bound[0]);
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
 }
@@ -196,7 +197,8 @@ Value dictsort_filter(Runtime& runtime, Call& call) {
   if (by != "key" && by != "value") fault("'dictsort' sorts by \"key\" or \"value\", not \"{}\"", by);
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : bound[0]->pairs())
-    keyed.push_back({folded(by == "key" ? key : value, bound[1] && truth(*bound[1])), Value::tuple({key, value})});
+    keyed.push_back(
+        {folded(by == "key" ? key : value, bound[1] && truth(*bound[1])), Value::tuple({key, value})});
   stable_by_key(runtime, keyed, bound[3] && truth(*bound[3]));
   Values out;
   for (Keyed& each : keyed) out.push_back(std::move(each.item));
@@ -215,7 +217,8 @@ Value groupby_filter(Runtime& runtime, Call& call) {
   for (size_t begin = 0; begin < keyed.size();) {
     size_t end = begin;
     Values members;
-    while (end < keyed.size() && equal(keyed[end].key, keyed[begin].key)) members.push_back(keyed[end++].item);
+    while (end < keyed.size() && equal(keyed[end].key, keyed[begin].key))
+      members.push_back(keyed[end++].item);
     Value grouper = get_path(runtime, members[0], *bound[1], fallback);
     out.push_back(Value::group(std::move(grouper), Value::list(std::move(members))));
     begin = end;
@@ -227,10 +230,12 @@ Value unique_filter(Runtime& runtime, Call& call) {
   const auto bound = call.bind({"value", "case_sensitive", "attribute"}, 1);
   Values seen, out;
   for (const Value& item : items_of(runtime, *bound[0])) {
-    Value key = folded(get_path(runtime, item, bound[2].value_or(Value::none())), bound[1] && truth(*bound[1]));
+    Value key =
+        folded(get_path(runtime, item, bound[2].value_or(Value::none())), bound[1] && truth(*bound[1]));
     require_hashable(key);
     runtime.step(static_cast<int64_t>(seen.size()));
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(other, key); })) continue;
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(other, key); }))
+      continue;
     seen.push_back(std::move(key));
     out.push_back(item);
   }

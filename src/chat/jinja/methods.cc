@@ -78,13 +78,13 @@ constexpr Builtin kFloatMethods[] = {{"is_integer", float_is_integer}};
 // Attributes that Python has and templates cannot use. The sandbox hides those that change their object; the
 // missing ones are refused.
 constexpr std::string_view kHiddenDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-constexpr std::string_view kHiddenList[] = {"append", "clear", "extend", "insert", "pop",
-                                            "remove", "reverse", "sort"};
+constexpr std::string_view kHiddenList[] = {"append", "clear",  "extend",  "insert",
+                                            "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kMissingString[] = {"encode", "format_map", "maketrans", "translate"};
 constexpr std::string_view kMissingDict[] = {"fromkeys"};
-constexpr std::string_view kMissingNumber[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate",
-                                               "denominator",      "from_bytes", "fromhex",   "hex",
-                                               "imag",             "numerator",  "real",      "to_bytes"};
+constexpr std::string_view kMissingNumber[] = {
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes",
+    "fromhex",          "hex",       "imag",       "numerator", "real",        "to_bytes"};
 
 template <size_t N>
 bool is_among(const std::string_view (&names)[N], std::string_view name) {

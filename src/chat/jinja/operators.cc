@@ -138,8 +138,7 @@ std::optional<Value> find_attribute(Runtime& runtime, const Value& value, const 
       return attributes->attribute(runtime, name);
     return std::nullopt;
   }
-  if (value.is_group() && (name == "grouper" || name == "list"))
-    return value.items()[name == "list" ? 1 : 0];
+  if (value.is_group() && (name == "grouper" || name == "list")) return value.items()[name == "list" ? 1 : 0];
   if (is_hidden(value, name))
     return Value::undefined(
         fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
@@ -294,7 +293,8 @@ Value get_slice(Runtime& runtime, const Value& value, const Value* begin, const 
     runtime.step(count);
     Values items;
     items.reserve(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) items.push_back(value.items()[static_cast<size_t>(from + i * stride)]);
+    for (int64_t i = 0; i < count; ++i)
+      items.push_back(value.items()[static_cast<size_t>(from + i * stride)]);
     return value.kind() == Kind::List ? Value::list(std::move(items)) : Value::tuple(std::move(items));
   }
   const std::string& text = value.text();
@@ -330,9 +330,8 @@ Value get_path(Runtime& runtime, Value value, const Value& path, const Value* fa
     const size_t dot = left.find('.');
     const std::string part(left.substr(0, dot));
     int64_t index = 0;
-    const bool digits = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
-      return c >= '0' && c <= '9';
-    });
+    const bool digits =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (digits && std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc())
       next(Value::integer(index));
     else

@@ -15,7 +15,8 @@ bool compare(CompareOp op, const Value& a, const Value& b);
 Value get_attribute(Runtime& runtime, const Value& value, const std::string& name);
 Value get_item(Runtime& runtime, const Value& value, const Value& key);
 // Null parts are absent ones.
-Value get_slice(Runtime& runtime, const Value& value, const Value* begin, const Value* end, const Value* step);
+Value get_slice(Runtime& runtime, const Value& value, const Value* begin, const Value* end,
+                const Value* step);
 // A path such as "function.name" or "0.id", as filters take it.
 Value get_path(Runtime& runtime, Value value, const Value& path, const Value* fallback = nullptr);
 // An integer argument; bool counts, other types are a fault that names `what`.

@@ -11,10 +11,10 @@
 
 namespace quintet::chat::jinja {
 
-constexpr int64_t kMostText = int64_t{64} << 20;   // bytes of one string
-constexpr int64_t kMostItems = 1'000'000;          // of one list that a template makes
-constexpr int64_t kMostSteps = 20'000'000;         // of one rendering
-constexpr int kMostFrames = 1'000;                 // expressions and statements within each other
+constexpr int64_t kMostText = int64_t{64} << 20;  // bytes of one string
+constexpr int64_t kMostItems = 1'000'000;         // of one list that a template makes
+constexpr int64_t kMostSteps = 20'000'000;        // of one rendering
+constexpr int kMostFrames = 1'000;                // expressions and statements within each other
 
 class Runtime;
 
@@ -26,7 +26,8 @@ struct Call {
 
   // The arguments in the order of `names`, which kwargs may use; absent ones are empty. A fault for one too
   // many, for an unknown name, and for a missing one among the first `required`.
-  std::vector<std::optional<Value>> bind(std::initializer_list<std::string_view> names, size_t required) const;
+  std::vector<std::optional<Value>> bind(std::initializer_list<std::string_view> names,
+                                         size_t required) const;
 };
 
 // A filter, a test, a method or a global function. Filters, tests and methods get the value as args[0].

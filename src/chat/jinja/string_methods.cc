@@ -47,8 +47,8 @@ Value strip_method(Runtime& runtime, Call& call) {
 // The part of the text between code points `begin` and `end`, where these are given.
 struct Window {
   size_t begin = 0, end = 0;
-  int64_t first = 0;   // code points before it
-  bool valid = true;   // false: the start is past the end
+  int64_t first = 0;  // code points before it
+  bool valid = true;  // false: the start is past the end
 };
 Window window_of(const Call& call, const std::optional<Value>& begin, const std::optional<Value>& end) {
   const std::string& text = self_of(call).text();
@@ -107,8 +107,7 @@ Value starts_method(Runtime&, Call& call) {
   const auto matches = [&](const Value& what) {
     const std::string& text = text_argument(what, fmt::format("the argument of str.{}", call.name));
     if (!window.valid) return false;
-    const auto part =
-        std::string_view(self_of(call).text()).substr(window.begin, window.end - window.begin);
+    const auto part = std::string_view(self_of(call).text()).substr(window.begin, window.end - window.begin);
     return End ? part.ends_with(text) : part.starts_with(text);
   };
   if (bound[0]->kind() == Kind::Tuple)
@@ -154,8 +153,8 @@ Value split_method(Runtime& runtime, Call& call) {
                       : Right                                                 ? left.rfind(separator)
                                                                               : left.find(separator);
     if (at == std::string_view::npos) break;
-    parts.push_back(like_self(
-        runtime, call, std::string(Right ? left.substr(at + separator.size()) : left.substr(0, at))));
+    parts.push_back(like_self(runtime, call,
+                              std::string(Right ? left.substr(at + separator.size()) : left.substr(0, at))));
     left = Right ? left.substr(0, at) : left.substr(at + separator.size());
   }
   parts.push_back(like_self(runtime, call, std::string(left)));
@@ -172,7 +171,8 @@ Value partition_method(Runtime& runtime, Call& call) {
   const auto part = [&](std::string piece) { return like_self(runtime, call, std::move(piece)); };
   const size_t at = Right ? text.rfind(separator) : text.find(separator);
   if (at == std::string::npos)
-    return Right ? Value::tuple({part(""), part(""), part(text)}) : Value::tuple({part(text), part(""), part("")});
+    return Right ? Value::tuple({part(""), part(""), part(text)})
+                 : Value::tuple({part(text), part(""), part("")});
   return Value::tuple({part(text.substr(0, at)), part(separator), part(text.substr(at + separator.size()))});
 }
 
@@ -262,7 +262,9 @@ Value pad_method(Runtime& runtime, Call& call) {
   const int64_t missing = width - self_of(call).code_points();
   if (missing <= 0) return self_of(call);
   // Python puts the odd one out on the left where the width is odd.
-  const int64_t left = To == Align::Left ? 0 : To == Align::Right ? missing : missing / 2 + (missing & width & 1);
+  const int64_t left = To == Align::Left    ? 0
+                       : To == Align::Right ? missing
+                                            : missing / 2 + (missing & width & 1);
   runtime.require_text(std::min(missing, kMostText + 1) * static_cast<int64_t>(fill.size()));
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;

@@ -39,7 +39,8 @@ std::string_view strip_where(std::string_view text, Side side, Drop drop) {
 }
 
 std::string repr_text(std::string_view text) {
-  const bool prefer_double = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  const bool prefer_double =
+      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = prefer_double ? '"' : '\'';
   std::string out(1, quote);
   const char* at = text.data();

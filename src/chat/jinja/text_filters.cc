@@ -100,7 +100,9 @@ std::optional<double> to_float(const Value& value) {
   std::string text;
   const std::string_view stripped = strip(value.text());
   for (size_t i = 0; i < stripped.size(); ++i) {
-    const auto digit = [&](size_t at) { return at < stripped.size() && stripped[at] >= '0' && stripped[at] <= '9'; };
+    const auto digit = [&](size_t at) {
+      return at < stripped.size() && stripped[at] >= '0' && stripped[at] <= '9';
+    };
     if (stripped[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
     text += static_cast<char>(stripped[i] >= 'A' && stripped[i] <= 'Z' ? stripped[i] + 32 : stripped[i]);
   }
@@ -115,7 +117,8 @@ std::optional<double> to_float(const Value& value) {
     if (text.empty() || !(text[0] == '.' || (text[0] >= '0' && text[0] <= '9'))) return std::nullopt;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
     if (result.ptr != text.data() + text.size()) return std::nullopt;
-    if (result.ec == std::errc::result_out_of_range) number = text.find("e-") == std::string::npos ? INFINITY : 0;
+    if (result.ec == std::errc::result_out_of_range)
+      number = text.find("e-") == std::string::npos ? INFINITY : 0;
   }
   return negative ? -number : number;
 }
@@ -271,8 +274,8 @@ std::string url_quote(const Value& value, bool query) {
   std::string out;
   for (const char c : str_of(value)) {
     const auto byte = static_cast<uint8_t>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-                       c == '.' || c == '-' || c == '~' || (c == '/' && !query);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !query);
     if (plain)
       out += c;
     else if (query && c == ' ')

@@ -1,0 +1,78 @@
+#include "tools/show_data.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "data/corpus.h"
+#include "data/foreign_file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quintet::tools {
+namespace {
+
+ShownDocument shown(const tokenizer::Tokenizer& tokenizer, std::vector<int32_t> ids, std::vector<uint8_t> trained) {
+  ShownDocument document{std::move(ids), std::move(trained), {}};
+  for (size_t begin = 0; begin < document.ids.size();) {
+    size_t end = begin;
+    while (end < document.ids.size() && document.trained[end] == document.trained[begin]) ++end;
+    document.runs.push_back({document.trained[begin] != 0,
+                             tokenizer.decode(std::span(document.ids).subspan(begin, end - begin))});
+    begin = end;
+  }
+  return document;
+}
+
+// The prefix of token files that `path` denotes, and the manifest beside them.
+std::pair<base::Path, base::Path> prepared_paths(const base::Path& path) {
+  if (base::directory_exists(path)) return {path / "tokens", path / "manifest.json"};
+  base::Path prefix = path;
+  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  const base::Path beside = prefix.string() + ".json";
+  return {prefix, base::file_exists(beside) ? beside : prefix.parent_path() / "manifest.json"};
+}
+
+std::string tokenizer_of(const base::Path& manifest) {
+  if (!base::file_exists(manifest)) return "";
+  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  return json.is_object() && json.contains("tokenizer") && json["tokenizer"].is_string()
+             ? json["tokenizer"].get<std::string>()
+             : "";
+}
+
+}  // namespace
+
+std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
+  const base::Path path = source.inputs.at(0);
+  std::vector<ShownDocument> documents;
+  if (path.extension() == ".jsonl") {
+    if (source.tokenizer.empty()) base::fail_user("chat data needs --tokenizer, whose template renders it");
+    const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
+    for (chat::Encoded& encoded : encode_first(source, count)) {
+      if (encoded.trained.empty()) encoded.trained.assign(encoded.ids.size(), 0);
+      documents.push_back(shown(*tokenizer, std::move(encoded.ids), std::move(encoded.trained)));
+    }
+    if (documents.size() > count) documents.resize(count);
+    return documents;
+  }
+  const auto [prefix, manifest] = prepared_paths(path);
+  if (source.tokenizer.empty()) source.tokenizer = tokenizer_of(manifest);
+  if (source.tokenizer.empty())
+    base::fail_user("'{}' has no manifest that names its tokenizer; name it with --tokenizer",
+                    base::printable(path.string()));
+  const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
+  const auto corpus = data::open_foreign_file(prefix, tokenizer->vocab_size());
+  if (!corpus) base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data", base::printable(path.string()));
+  const auto offsets = corpus->offsets();
+  for (size_t i = 0; i + 1 < offsets.size() && i < count; ++i) {
+    std::vector<int32_t> ids(offsets[i + 1] - offsets[i]);
+    corpus->read(static_cast<int64_t>(offsets[i]), ids);
+    std::vector<uint8_t> trained(ids.size(), 1);
+    if (!corpus->trained().empty())
+      std::copy_n(corpus->trained().begin() + static_cast<int64_t>(offsets[i]), ids.size(), trained.begin());
+    documents.push_back(shown(*tokenizer, std::move(ids), std::move(trained)));
+  }
+  return documents;
+}
+
+}  // namespace quintet::tools
