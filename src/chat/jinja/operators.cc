@@ -37,7 +37,7 @@ Value repeat(Runtime& runtime, const Value& what, int64_t count) {
   count = std::max<int64_t>(count, 0);
   if (what.is_string()) {
     const auto size = static_cast<int64_t>(what.text().size());
-    if (size > 0 && count > kMostText) count = kMostText;
+    if (size > 0 && count > kMostText) count = kMostText + 1;
     runtime.require_text(size * count);
     std::string text;
     text.reserve(static_cast<size_t>(size * count));
