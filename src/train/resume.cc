@@ -142,11 +142,15 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   return start;
 }
 
-// Whether a run in the folder was killed before it could save, and is the run of this recipe.
+// Whether a run in the folder was killed before it could save, and is the run of this recipe. Only what such a
+// run leaves may be replaced: never weights, nor a recipe that somebody has written or edited.
 bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
-  if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
+  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.metrics())) return false;
+  if (base::file_exists(folder.summary()) || base::file_exists(folder.weights())) return false;
   try {
-    for (const Difference& d : differences(config::load(folder.recipe_file().string()), recipe))
+    const Recipe before = config::load(folder.recipe_file().string());
+    if (config::to_toml(before) != base::read_file(folder.recipe_file())) return false;
+    for (const Difference& d : differences(before, recipe))
       if (is_exact_key(d.key) || d.key == "run.steps" || d.key == "data.path") return false;
     return true;
   } catch (const base::UserError&) {

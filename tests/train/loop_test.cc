@@ -176,8 +176,8 @@ TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
   train::RunOptions options;
   std::atomic<int> asked{0};
   options.interrupted = [&] {
-    return asked.fetch_add(1) == 9 ? SIGTERM : 0;
-  };  // one rank, at the third boundary
+    return asked.fetch_add(1) == 13 ? SIGTERM : 0;
+  };  // one rank, at the third boundary: the first step also asks between its two micro-batches
   const auto result = small.train({"run.steps=50"}, options);
   EXPECT_EQ(result.summary.end, train::RunEnd::Interrupted);
   EXPECT_EQ(result.signal, SIGTERM);
@@ -217,6 +217,19 @@ TEST(Loop, ARunFolderIsNotOverwrittenUnasked) {
   options.overwrite = true;
   small.train({"run.steps=2"}, options);
   EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 2u);
+}
+
+// `cd experiment; quintet train recipe.toml --run-dir .`: the recipe is the run's own, but for its comments.
+TEST(Loop, TheRecipeOfTheUserIsNotReplacedByTheSameRecipe) {
+  const SmallRun small;
+  const std::string mine = "# mine\n" + base::read_file(small.recipe_file());
+  for (const bool with_metrics : {false, true}) {
+    base::make_directories(small.run_dir());
+    base::write_file_atomically(small.run_folder().recipe_file(), mine);
+    if (with_metrics) base::write_file_atomically(small.run_folder().metrics(), "");
+    EXPECT_CONTAINS(user_error([&] { small.train(kOneRank); }), "recipe.toml");
+    EXPECT_EQ(base::read_file(small.run_folder().recipe_file()), mine);
+  }
 }
 
 TEST(Loop, FilesOfTheUserAreNotOverwrittenUnasked) {
