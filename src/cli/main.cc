@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "base/wrap.h"
 #include "cli/verbs.h"
@@ -41,16 +42,16 @@ void suggest_explain(std::string_view code) {
 }
 
 // CLI11 reports an unknown verb only as an unexpected argument.
-bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return false;
+void require_known_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string> names;
   for (const Verb& v : verbs) names.push_back(v.command->get_name());
   const std::string word = argv[1];
-  if (std::find(names.begin(), names.end(), word) != names.end()) return false;
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
   const auto nearest = base::nearest_word(word, names);
-  complain(fmt::format("unknown verb '{}'{}; verbs: {}. See 'quintet --help'", word,
-                       nearest ? fmt::format(", did you mean '{}'?", *nearest) : "", fmt::join(names, ", ")));
-  return true;
+  config::fail_coded(config::kOptionsAreValid, "unknown verb '{}'{}; verbs: {}. See 'quintet --help'",
+                     base::printable(word), nearest ? fmt::format(", did you mean '{}'?", *nearest) : "",
+                     fmt::join(names, ", "));
 }
 
 // An empty value is never meant: it comes from an unset shell variable.
@@ -65,17 +66,12 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
 }
 
-// Runs the verb. With --json, invalid input is described on standard output as `quintet check --json` does.
-int act(const Verb& verb) {
-  std::vector<CLI::App*> selected = {verb.command};
-  for (CLI::App* command : verb.command->get_subcommands()) selected.push_back(command);
-  const bool json = std::any_of(selected.begin(), selected.end(), [](const CLI::App* command) {
-    const CLI::Option* option = command->get_option_no_throw("--json");
-    return option != nullptr && option->count() > 0;
-  });
-  if (!json) return verb.action();
+// Runs the command. With --json, invalid input is described on standard output as `quintet check --json` does.
+template <class Action>
+int run_reporting(bool json, const Action& action) {
+  if (!json) return action();
   try {
-    return verb.action();
+    return action();
   } catch (const config::RecipeError& e) {
     print(tools::problems_json(e));
   } catch (const base::UserError& e) {
@@ -91,7 +87,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
-      "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 1 any other failure.");
+      "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 128 + n stopped by "
+      "signal n, 1 any other failure.");
   const std::vector<Verb> verbs = {
       add_init(app),       add_train(app),    add_check(app),      add_verify(app),  add_program(app),
       add_plan(app),       add_schedule(app), add_report(app),     add_generate(app), add_tokenizer(app),
@@ -103,18 +100,26 @@ int run(int argc, char** argv) {
     print_report(app.help());
     return kExitGood;
   }
-  if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    print_report(app.help());
-    return kExitGood;
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitGood : kExitUser;
-  }
-  for (const Verb& verb : verbs)
-    if (verb.command->parsed()) return act(verb);
-  return kExitUser;
+  const bool json =
+      std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--json"; });
+  return run_reporting(json, [&] {
+    require_known_verb(verbs, argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      print_report(app.help());
+      return kExitGood;
+    } catch (const CLI::CallForVersion& e) {
+      print(fmt::format("{}\n", e.what()));
+      return kExitGood;
+    } catch (const CLI::ParseError& e) {
+      config::fail_coded(config::kOptionsAreValid, "{}; see 'quintet {}--help'", base::printable(e.what()),
+                         argv[1][0] == '-' ? "" : std::string(argv[1]) + " ");
+    }
+    for (const Verb& verb : verbs)
+      if (verb.command->parsed()) return verb.action();
+    return kExitUser;
+  });
 }
 
 }  // namespace
@@ -146,6 +151,7 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error, like a full disk
   quintet::observe::Console::allow_colours(quintet::config::wants_colours());
+  quintet::observe::Console::allow_live(quintet::config::has_escapes());
   try {
     return quintet::cli::run(argc, argv);
   } catch (const quintet::cli::ReaderGone&) {

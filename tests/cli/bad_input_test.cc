@@ -66,6 +66,28 @@ TEST(BadInput, GenerateFromACudaRunWithoutAGpu) {
   }
 }
 
+// What `quintet prepare` wrote, damaged at the same size, within the vocabulary.
+TEST(BadInput, DamagedTokenFilesAreRefused) {
+  const SmallRun small;
+  const std::string prefix = (small / "tokens").string();
+  ASSERT_EQ(quintet("prepare --tokenizer bytes " + quoted((small / "data.txt").string()) + " --out " +
+                    quoted(prefix))
+                .code,
+            0);
+  const std::string train =
+      "train " + quoted(small.recipe_file().string()) + " --set data.path=" + quoted(prefix);
+  EXPECT_EQ(quintet(train + " --dry-run").code, 0);
+  std::string tokens = base::read_file(prefix + ".bin");
+  tokens[7000] ^= 1;
+  base::write_file_atomically(prefix + ".bin", tokens);
+  const Outcome o = quintet(train);
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_CONTAINS(o.err, "tokens.bin' is damaged: block 0 of 1");
+  EXPECT_CONTAINS(o.err, "[Q2003]");
+  EXPECT_CONTAINS(o.err, "'quintet explain Q2003' says more");
+  EXPECT_FALSE(base::file_exists(small.run_dir()));
+}
+
 TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   const SmallRun small;
   base::write_file_atomically(small / "empty.txt", "");
@@ -97,7 +119,8 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
       {"--set data.seq_len=100000", {"100,000", "20,000"}},
       {"--set data.path=%F/wide", {"1000", "256"}},
       {"--set data.path=%F/cut", {"truncated"}},
-      {"--set data.path=%F/damaged", {"255", "200"}},
+      {"--set checkpoint.dir=/proc/none", {"checkpoint.dir '/proc/none' cannot be created", "'/proc'"}},
+      {"--set data.path=%F/damaged", {"is damaged: block 0 of 1 (bytes 0 to 4999) has checksum"}},
       {"--set 'data.path=[\"%F/data.txt\", \"%F/wide\"]'", {"must be the only path"}},
       {"--set model.layers=0", {"model.layers"}},
       {"--set model.embed=-4", {"model.embed", "-4"}},
