@@ -98,10 +98,13 @@ std::optional<int64_t> job_end(const Environment& lookup) {
   return number("SLURM_JOB_END_TIME", *end);
 }
 
-bool wants_colours(const Environment& lookup) {
-  if (!lookup("NO_COLOR").value_or("").empty()) return false;
+bool has_escapes(const Environment& lookup) {
   const std::string terminal = lookup("TERM").value_or("");
   return !terminal.empty() && terminal != "dumb";
+}
+
+bool wants_colours(const Environment& lookup) {
+  return has_escapes(lookup) && lookup("NO_COLOR").value_or("").empty();
 }
 
 std::string cache_folder(const Environment& lookup) {

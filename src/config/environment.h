@@ -33,8 +33,10 @@ std::optional<int64_t> host_cores(const Environment& lookup = environment);
 // When the Slurm job ends, in seconds since 1970 (SLURM_JOB_END_TIME); empty outside Slurm.
 std::optional<int64_t> job_end(const Environment& lookup = environment);
 
-// Whether output on a terminal may have colours: NO_COLOR is not set (no-color.org), and TERM names a
-// terminal that has them.
+// Whether TERM names a terminal that knows escape sequences.
+bool has_escapes(const Environment& lookup = environment);
+// Whether output on a terminal may have colours: it knows escape sequences, and NO_COLOR is not set
+// (no-color.org).
 bool wants_colours(const Environment& lookup = environment);
 
 // Folder for results that can be recomputed, such as tuned GEMM algorithms: QUINTET_CACHE_DIR, else quintet/

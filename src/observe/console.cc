@@ -16,6 +16,7 @@ constexpr std::string_view kEraseLine = "\r\x1b[2K";
 constexpr std::string_view kPlain = "\x1b[0m";
 constexpr int kNarrowest = 20;  // narrower terminals are not wrapped for
 bool colours_allowed = false;
+bool live_allowed = true;
 
 std::string_view escape_of(Style style) {
   switch (style) {
@@ -37,6 +38,7 @@ std::string_view escape_of(Style style) {
 }  // namespace
 
 void Console::allow_colours(bool allowed) { colours_allowed = allowed; }
+void Console::allow_live(bool allowed) { live_allowed = allowed; }
 
 Console::Console(Options options)
     : descriptor_(options.descriptor),
@@ -94,7 +96,7 @@ void Console::print_line(std::string_view line, const LineFormat& format) {
 }
 
 void Console::set_live(std::string_view line) {
-  if (!terminal_) return;
+  if (!terminal_ || !live_allowed) return;
   // One column stays free: some terminals wrap a line that fills the last one.
   const auto columns = static_cast<size_t>(std::max(1, width() - 1));
   const std::lock_guard lock(mutex_);

@@ -59,7 +59,7 @@ void render(Screen& screen) {
 
 // Runs the tool with all descriptors on a terminal, and types `input`.
 Screen on_terminal(const std::vector<std::string>& arguments, const std::string& input = {},
-                   const std::string& no_color = {}) {
+                   const std::string& no_color = {}, const char* term = "xterm") {
   Screen screen;
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0) return screen;
@@ -72,7 +72,7 @@ Screen on_terminal(const std::vector<std::string>& arguments, const std::string&
     size.ws_col = kColumns, size.ws_row = 24;
     ::ioctl(slave, TIOCSWINSZ, &size);
     for (const int fd : {0, 1, 2}) ::dup2(slave, fd);
-    ::setenv("TERM", "xterm", 1);
+    ::setenv("TERM", term, 1);
     ::setenv("NO_COLOR", no_color.c_str(), 1);
     std::vector<char*> argv = {const_cast<char*>(test::kTool.c_str())};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
@@ -142,6 +142,15 @@ TEST(Terminal, NoColorIsRespected) {
   EXPECT_EQ(s.raw.find("\x1b[1m"), std::string::npos);
   EXPECT_FALSE(s.wrapped) << s.text();
   EXPECT_LT(line_with(s, "guards"), s.lines.size()) << "-v has every setting";
+}
+
+TEST(Terminal, ADumbTerminalGetsNoEscapeSequences) {
+  const SmallRun small;
+  const Screen s = on_terminal({"train", small.recipe_file().string(), "--sample", "0"}, {}, {}, "dumb");
+  SKIP_WITHOUT_TERMINAL(s);
+  EXPECT_EQ(s.code, 0) << s.raw;
+  EXPECT_EQ(s.raw.find('\x1b'), std::string::npos) << s.raw;
+  EXPECT_LT(line_with(s, "step 6/6"), s.lines.size());
 }
 
 TEST(Terminal, ProblemsAndPlansFitIntoEightyColumns) {

@@ -111,6 +111,9 @@ TEST(Environment, ColoursAreUnlessTheUserWantsNone) {
   EXPECT_FALSE(colours({{"TERM", "xterm"}, {"NO_COLOR", "1"}}));
   EXPECT_FALSE(colours({{"TERM", "dumb"}}));
   EXPECT_FALSE(colours({}));
+  EXPECT_TRUE(has_escapes([](const std::string& name) -> std::optional<std::string> {
+    return name == "TERM" ? "xterm" : "1";
+  })) << "a live line needs no colours";
 }
 
 TEST(Environment, NonsenseIsRefused) {
