@@ -1,9 +1,11 @@
 #include "train/rank.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "comm/local.h"
 #include "train/element.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet {
@@ -75,6 +77,40 @@ TEST(Replicas, ADamagedBiasIsFound) {
     message = e.what();
   }
   EXPECT_CONTAINS(message, "the router biases shared by ranks 0 and 2 differ");
+}
+
+// Why a schedule with forwards in another order is refused with the global balance loss
+// (compiler/pipeline_schedule.cc): a micro-batch is balanced against the loads of those before it, so the order
+// changes the gradients. With the other scopes it does not.
+TEST(Rank, OnlyTheGlobalBalanceLossDependsOnTheOrderOfMicroBatches) {
+  for (const std::string scope : {"micro_batch", "sequence", "global"}) {
+    SCOPED_TRACE(scope);
+    const SmallRun small;
+    std::vector<std::string> sets = test::kOneRank;
+    for (const char* set : {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16", "model.ffn=16",
+                            "model.moe.balance_loss=0.5", "precision.compute=f64"})
+      sets.emplace_back(set);
+    sets.push_back("model.moe.balance_scope=" + scope);
+    const config::Recipe recipe = small.recipe(sets);
+    const train::RunData data = train::load_data(recipe);
+    const auto norm = [&](const std::vector<int>& order) {
+      double found = 0;
+      comm::run_local_world(1, [&](comm::World& world) {
+        train::Rank rank(recipe, world, {});
+        const exec::LoadBatch load = rank.load_of(0, data.train);
+        const auto reordered = [&](int micro, const auto& inputs) {
+          load(order[static_cast<size_t>(micro)], inputs);
+        };
+        found = rank.step_with(0, reordered, data.train.count_labels(0, 0)).grad_norm;
+      });
+      return found;
+    };
+    const double straight = norm({0, 1, 2, 3}), reversed = norm({3, 2, 1, 0});
+    if (scope == "global")
+      EXPECT_GT(std::abs(straight - reversed), 1e-5 * straight);
+    else
+      EXPECT_NEAR(straight, reversed, 1e-12 * straight);
+  }
 }
 
 }  // namespace
