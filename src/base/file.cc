@@ -206,7 +206,8 @@ std::vector<Path> list_files(const Path& root, const std::function<bool(const Pa
         files.push_back(entry->path());
       }
     }
-    if (error) fail_reading("list folder", folder, error.value());
+    const bool vanished = folder != root && error == std::errc::no_such_file_or_directory;
+    if (error && !vanished) fail_reading("list folder", folder, error.value());
   }
   std::sort(files.begin(), files.end());
   return files;

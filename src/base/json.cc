@@ -17,7 +17,7 @@ void append(std::string& out, const nlohmann::ordered_json& value, int depth, in
   const auto separate = [&](const char* comma, int indent) {
     out += comma;
     if (depth < levels)
-      out += "\n" + std::string(2 * static_cast<size_t>(indent), ' ');
+      out.append(1, '\n').append(2 * static_cast<size_t>(indent), ' ');
     else if (*comma != '\0')
       out += ' ';
   };

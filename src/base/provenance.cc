@@ -41,7 +41,8 @@ std::string command_line() {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\0', at), text.size());
-    out += (out.empty() ? "" : " ") + shell_word(text.substr(at, end - at));
+    if (!out.empty()) out += ' ';
+    out += shell_word(text.substr(at, end - at));
     at = end + 1;
   }
   return out;
