@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -15,6 +16,8 @@ namespace {
 std::atomic<int> asked{0};
 // When the last step ended, and how long it took; 0 before the first has.
 std::atomic<int64_t> step_end_ns{0}, step_ns{0};
+std::atomic<int64_t> abandonable{0};
+constexpr int64_t kLongStepNs = 500'000'000;  // shorter ones are finished (train/loop.cc)
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
               "a signal handler may only access lock-free atomics");
 
@@ -36,7 +39,7 @@ class Note {
   }
 
  private:
-  char text_[160];
+  char text_[240];
   size_t size_ = 0;
 };
 
@@ -45,13 +48,17 @@ void on_signal(int number) {
   int none = 0;
   if (asked.compare_exchange_strong(none, number)) {
     Note note;
-    note.add("\nstopping after the step in progress");
-    if (const int64_t took = step_ns.load(); took > 0) {
-      const int64_t left = step_end_ns.load() + took - base::now_ns();
+    const int64_t took = step_ns.load(), parts = abandonable.load();
+    const bool within = parts > 1 && (took == 0 || took > kLongStepNs);
+    note.add(within ? "\nstopping at the next micro-batch" : "\nstopping after the step in progress");
+    if (took > 0) {
+      int64_t left = step_end_ns.load() + took - base::now_ns();
+      if (within) left = std::min(left, 2 * took / parts);
       note.add(", in about ");
       note.add(left > 0 ? (left + 999'999'999) / 1'000'000'000 : 1);
       note.add(" s");
     }
+    if (within) note.add("; the step in progress is not counted");
     note.add(number == SIGINT ? "; press again to stop immediately\n"
                               : "; a second signal stops immediately\n");
     note.write();
@@ -62,9 +69,20 @@ void on_signal(int number) {
   errno = saved;
 }
 
+// Data and weights are mapped into memory, so that reading a file that has become shorter is this signal.
+void on_bus_error(int number) {
+  Note note;
+  note.add(
+      "\nquintet: a mapped file (data.path, or a checkpoint) was truncated or cannot be read any more\n");
+  note.write();
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+}
+
 }  // namespace
 
 void install_signal_handlers() {
+  ::signal(SIGBUS, on_bus_error);
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
@@ -75,6 +93,8 @@ void install_signal_handlers() {
     ::sigaction(number, &action, nullptr);
   }
 }
+
+void set_abandonable(int64_t micro_batches) { abandonable = micro_batches; }
 
 void note_step_end() {
   const int64_t now = base::now_ns(), before = step_end_ns.exchange(now);

@@ -1,5 +1,5 @@
 // Signal handling of a run. The first SIGINT, SIGTERM, SIGUSR1 or SIGHUP requests a stop, and standard error
-// says when that will be; a second one ends the process immediately, unless it is a SIGHUP. A SIGHUP that is
+// says where and when that will be; a second one ends the process immediately, unless it is a SIGHUP. A SIGHUP that is
 // ignored (nohup) stays so.
 #pragma once
 
@@ -9,6 +9,9 @@ void install_signal_handlers();
 
 // The signal that requested a stop; 0 when there was none.
 int asked_to_stop();
+
+// Micro-batches of a step between which a long step is abandoned; 0: a step is always finished.
+void set_abandonable(int64_t micro_batches);
 
 // Called after every step, to estimate how long the one in progress takes.
 void note_step_end();

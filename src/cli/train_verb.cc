@@ -77,6 +77,8 @@ int train_action(const TrainOptions& o) {
     for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
       if (!launch || launch->rank == 0)
         console.print_line("warning: " + warning, {.style = observe::Style::Warning});
+    const bool whole = recipe.parallel.pp > 1 || recipe.run.device == config::DeviceKind::Cuda;
+    set_abandonable(whole ? 0 : recipe.batch.accumulation);
     return recipe;
   };
   const train::RunResult result = train::run(load, options);
@@ -89,7 +91,9 @@ int train_action(const TrainOptions& o) {
     console.print_line("");
     if (end == train::RunEnd::Interrupted)
       console.print_line(fmt::format(
-          "interrupted after step {}; checkpoint saved, the same command continues", result.summary.steps));
+          "interrupted {} step {}; checkpoint {}saved, the same command continues",
+          result.abandoned_step > 0 ? "in" : "after", std::max(result.abandoned_step, result.summary.steps),
+          result.abandoned_step > 0 ? fmt::format("of step {} ", result.summary.steps) : std::string()));
     const bool complete = result.incomplete.empty();
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))

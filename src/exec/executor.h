@@ -142,6 +142,13 @@ class Executor {
   // The buffer Program::sums after a run; empty when there is none.
   virtual std::span<const double> sums() const = 0;
 
+  // Lets the next run be abandoned between two micro-batches: `stop` is called there, on every rank the same
+  // number of times, and must give all ranks the same answer. What lasts from run to run is written at the end
+  // of a step only, so an abandoned one leaves no trace. Backends that queue whole runs never ask.
+  virtual void abandon_next(std::function<bool()> /*stop*/) {}
+  // Whether the run that finished last was.
+  virtual bool was_abandoned() const { return false; }
+
   // Records the next run; streams of `trace` are those of the program, in order.
   virtual void trace_next(observe::RankTrace* trace, int64_t step) = 0;
 

@@ -98,6 +98,16 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
+// A checkpoint may first be saved when a signal ends the run: that it can be is tested before the first step.
+void require_checkpoint_folder(const std::string& folder) {
+  if (folder.empty()) return;  // in the run folder
+  try {
+    RunFolder(folder).require_creatable();
+  } catch (const base::UserError& e) {
+    base::fail_user("checkpoint.dir '{}' cannot be created: {}", folder, e.what());
+  }
+}
+
 // An error that would be a user's before the first step: something has been written since.
 class FailedRun : public std::runtime_error {
  public:
@@ -383,8 +393,30 @@ class RankLoop {
            recipe_.run.max_skipped_steps > 1;
   }
 
+  // Whether a step is worth abandoning for a stop. Asking takes a message between all ranks per micro-batch.
+  bool may_abandon() const {
+    return options_.interrupted && recipe_.parallel.pp == 1 && (long_steps_ || step_ == start_.step());
+  }
+
+  // Collective: whether any rank was asked to stop.
+  bool agree_to_stop() {
+    int32_t signal = options_.interrupted();
+    world_.world().all_reduce(&signal, 1, DType::I32, comm::ReduceOp::Max);
+    if (signal != 0) result_.signal = signal;
+    return signal != 0;
+  }
+
+  // The run ends with the state of the last complete step.
+  void end_in_step() {
+    result_.summary.end = RunEnd::Interrupted;
+    result_.abandoned_step = started_;
+    started_ = step_;
+    if (trace_ && is_traced(step_ + 1)) trace_.reset();
+  }
+
   void start_step() {
     if (started_ == step_) begin_ns_ = base::now_ns();
+    if (may_abandon()) rank_->executor().abandon_next([this] { return agree_to_stop(); });
     if (result_.summary.setup_seconds == 0)
       result_.summary.setup_seconds = static_cast<double>(begin_ns_ - run_begin_ns_) / kNanosPerSecond;
     if (is_traced(started_ + 1)) rank_->executor().trace_next(&*trace_, started_ + 1);
@@ -397,6 +429,7 @@ class RankLoop {
     if (is_measured(number)) small = rank_->measure_gradient(step_, data_.train);
     if (started_ == step_) start_step();
     if (may_run_ahead(number)) start_step();
+    if (rank_->step_was_abandoned()) return end_in_step();
     const StepResult step = rank_->finish_step();
     const int64_t end_ns = base::now_ns();
     const double seconds = static_cast<double>(end_ns - begin_ns_) / kNanosPerSecond;
@@ -539,8 +572,10 @@ class RankLoop {
   // checkpoint is due, and how far the save in progress is.
   void agree_on_next() {
     Checkpointer::Flags flags = checkpoints_->flags(step_seconds_);
-    int32_t all[4] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due};
-    world_.world().all_reduce(all, 4, DType::I32, comm::ReduceOp::Max);
+    int32_t all[5] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due,
+                      step_seconds_ > options_.long_step_seconds};
+    world_.world().all_reduce(all, 5, DType::I32, comm::ReduceOp::Max);
+    long_steps_ = all[4] != 0;
     checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]});
     if (all[3] != 0 && !save_at_) save_at_ = started_;
     if (all[0] == 0 || step_ == recipe_.run.steps) return;
@@ -651,6 +686,7 @@ class RankLoop {
   int64_t begin_ns_ = 0;            // start of the step that finishes next
   bool skipped_ = false;            // the last step
   double step_seconds_ = 0;         // of the last step
+  bool long_steps_ = false;         // the last step, on any rank
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
   RunResult result_;

@@ -36,8 +36,11 @@ struct RunOptions {
   bool save_last = true;                // false: the state at the end is not saved
   std::optional<TraceRange> trace;      // steps to record in trace.json
   observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
-  // Polled at every step boundary; a non-zero value (a signal number) on any rank stops all ranks cleanly.
+  // Polled at every step boundary and, on a CPU without pipeline stages, between the micro-batches of long
+  // steps; a non-zero value (a signal number) on any rank stops all ranks cleanly. The state that is then saved
+  // is that of the last complete step.
   std::function<int()> interrupted;
+  double long_step_seconds = 0.5;  // a stop waits for the end of a shorter step
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
   std::function<void(int64_t step, const StepResult& result)> on_step = {};
   compiler::ModelFn model;                        // and the packages of its ops; empty: recipe.model
@@ -52,7 +55,9 @@ struct RunResult {
   Summary summary;       // complete in the process that holds rank 0, which writes it
   bool is_first = true;  // this process holds rank 0
   int signal = 0;        // RunEnd::Interrupted: the signal
-  std::string message;   // RunEnd::NonFinite: what happened and how to fix it
+  // RunEnd::Interrupted: the step, 1-based, that was given up between two micro-batches; 0: none.
+  int64_t abandoned_step = 0;
+  std::string message;  // RunEnd::NonFinite: what happened and how to fix it
   // What could not be written to the run folder, and where the last checkpoint is instead; empty: all was.
   std::string incomplete;
 };

@@ -260,6 +260,12 @@ void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inpu
   in_flight_.push_back(step);
 }
 
+bool Rank::step_was_abandoned() {
+  if (!executor_->was_abandoned()) return false;
+  in_flight_.pop_front();
+  return true;
+}
+
 StepResult Rank::finish_step() {
   exec::Executor& e = *executor_;
   e.finish();

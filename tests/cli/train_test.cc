@@ -181,6 +181,20 @@ TEST(Train, CtrlCFinishesTheStepAndSaves) { stops_cleanly(SIGINT); }
 
 TEST(Train, AHangUpFinishesTheStepAndSaves) { stops_cleanly(SIGHUP); }
 
+// Thousands of micro-batches: the first step is abandoned, and the run continues from its start.
+TEST(Train, ASignalAbandonsALongStep) {
+  const SmallRun small;
+  Background run({"train", small.recipe_file().string(), "--set", "batch.global=20000"});
+  while (!run.ended() && !base::file_exists(small.run_folder().metrics())) ::usleep(2000);
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(), 128 + SIGTERM);
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_EQ(summary.at("ended"), "interrupted");
+  EXPECT_EQ(summary.at("steps"), 0);
+  EXPECT_EQ(quintet("report " + quoted(small.run_dir().string())).code, 0);
+  EXPECT_CONTAINS(quintet(train(small, "--set batch.global=20000 --dry-run")).out, "after step 0 of 6");
+}
+
 // A file size limit stands for a full disk: every file beyond it fails.
 TEST(Train, AFullDiskIsNotTheUsersInput) {
   const SmallRun small;
@@ -275,6 +289,21 @@ TEST_F(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
   EXPECT_CONTAINS(o.err, "ends the job");
   EXPECT_CONTAINS(o.err, "model.ffn is 64 on rank 0 and 96 on rank 1");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
+TEST_F(TrainUnderMpi, ASignalAbandonsALongStepOnAllRanks) {
+  const SmallRun small;
+  const std::string metrics = small.run_folder().metrics().string();
+  const std::string tool =
+      kTool + " " +
+      train(small, "--set batch.global=20000 --set parallel.tp=1 --set parallel.sequence_parallel=false");
+  const std::string watched = "sh -c \"" + tool + " & p=\\$!; while ! [ -e " + metrics +
+                              " ]; do sleep 0.01; done; kill -TERM \\$p; wait \\$p\"";
+  const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + watched);
+  EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
+  EXPECT_CONTAINS(o.out, "interrupted in step 1; checkpoint of step 0 saved");
+  EXPECT_CONTAINS(o.err, "stopping at the next micro-batch; the step in progress is not counted");
+  EXPECT_EQ(read_json(small.run_folder().summary()).at("steps"), 0);
 }
 
 TEST_F(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {

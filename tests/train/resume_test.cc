@@ -60,6 +60,61 @@ void expect_same_records(const base::Path& a, const base::Path& b) {
   }
 }
 
+// Asks to stop between two micro-batches of the step after this one (0: of the first): at the boundary each of
+// the ranks asks once at most.
+train::RunOptions stop_within(int64_t step, int64_t ranks) {
+  auto done = std::make_shared<std::atomic<bool>>(step == 0);
+  auto asked = std::make_shared<std::atomic<int64_t>>(0);
+  train::RunOptions options;
+  options.long_step_seconds = 0;
+  options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
+  options.interrupted = [=] { return *done && asked->fetch_add(1) >= (step == 0 ? 0 : ranks) ? 15 : 0; };
+  return options;
+}
+
+// A step that is abandoned leaves nothing behind: the checkpoint is that of the step before, and the run
+// continues as if it had never been stopped.
+TEST(Resume, AnAbandonedStepLeavesNoTrace) {
+  struct Case {
+    const char* name;
+    Sets sets;
+    int64_t ranks;
+  };
+  const Sets micro_batches = {"batch.global=16", "batch.micro=1", "checkpoint.every=1", "checkpoint.keep=9"};
+  const Sets experts = {
+      "model.moe.experts=4", "model.moe.top_k=2",           "model.moe.ffn=16",
+      "model.ffn=16",        "model.moe.balance_loss=0.01", "model.moe.balance_scope=global"};
+  for (const Case& c :
+       {Case{"zero 3 and tp", {}, 4}, Case{"one rank", test::kOneRank, 1}, Case{"experts", experts, 4}}) {
+    SCOPED_TRACE(c.name);
+    const SmallRun whole, stopped;
+    const Sets sets = c.sets + micro_batches;
+    whole.train(sets);
+    for (const int64_t step : {0, 3}) {
+      const train::RunResult first = stopped.train(sets, stop_within(step, c.ranks));
+      EXPECT_EQ(first.summary.end, train::RunEnd::Interrupted);
+      EXPECT_EQ(first.signal, 15);
+      EXPECT_EQ(first.summary.steps, step);
+      EXPECT_EQ(first.abandoned_step, step + 1);
+    }
+    const std::string third = "run/checkpoints/step-00000003", last = "run/checkpoints/step-00000006";
+    EXPECT_TRUE(tensors_of(whole / third) == tensors_of(stopped / third));
+    const train::RunResult second = stopped.train(sets);
+    EXPECT_EQ(second.summary.end, train::RunEnd::Finished);
+    EXPECT_EQ(second.abandoned_step, 0);
+    expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+    EXPECT_TRUE(tensors_of(whole / last) == tensors_of(stopped / last));
+  }
+}
+
+TEST(Resume, AStepOfAPipelineIsFinished) {
+  const SmallRun small;
+  const Sets sets = test::kOneRank + Sets{"parallel.pp=2", "batch.global=8", "batch.micro=1"};
+  const train::RunResult result = small.train(sets, stop_within(2, 2));
+  EXPECT_EQ(result.abandoned_step, 0);
+  EXPECT_EQ(result.summary.steps, 3);
+}
+
 TEST(Resume, AStoppedRunContinuesInEveryBit) {
   const SmallRun whole, stopped;
   const Sets sets = kLong + Sets{"checkpoint.every=2"};

@@ -29,6 +29,13 @@ namespace {
 
 constexpr int64_t kDrawGrain = 4096;  // elements
 
+// The first call after `call` that begins a micro-batch.
+int next_micro_batch(const std::vector<program::Call>& calls, int call) {
+  for (size_t c = static_cast<size_t>(call) + 1; c < calls.size(); ++c)
+    if (calls[c].micro >= 0 && calls[c].micro != calls[c - 1].micro) return static_cast<int>(c);
+  return std::numeric_limits<int>::max();
+}
+
 comm::ReduceOp op_of(graph::Reduction r) {
   return r == graph::Reduction::Sum ? comm::ReduceOp::Sum : comm::ReduceOp::Max;
 }
@@ -203,6 +210,7 @@ void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const In
   load_ = &inputs.load;
   lanes_ = &lanes_of(expanded);
   for (size_t s = 0; s < program_.streams.size(); ++s) progress_[s].store(0, std::memory_order_relaxed);
+  begin_asking();
   ++run_number_;
   run_number_.notify_all();
   try {
@@ -213,6 +221,7 @@ void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const In
   for (size_t s = 1; s < program_.streams.size(); ++s)
     for (int done = run_done_[s]; done != run_number_; done = run_done_[s]) run_done_[s].wait(done);
   trace_ = nullptr;
+  stop_asked_ = nullptr;
   if (failed_) std::rethrow_exception(error_);
 }
 
@@ -235,11 +244,36 @@ void CpuExecutor::run_lane(StreamId stream) {
   for (const int i : (*lanes_)[stream.index()]) {
     if (failed_.load(std::memory_order_relaxed)) return;
     const Issue& issue = expanded_->issues[static_cast<size_t>(i)];
+    if (stream == kComputeStream) ask_before(issue.call);
+    if (!may_enter(issue.call)) return;
     if (options_.poison && stream != kComputeStream)
       if (const int freed = poison_waits_.at(expanded_)[static_cast<size_t>(i)]; freed >= 0)
         wait_for({kComputeStream, freed});
     run_issue(issue);
   }
+}
+
+// The loop has just asked when a run starts, so the first question is before the second micro-batch.
+void CpuExecutor::begin_asking() {
+  abandoned_at_ = kNever;
+  next_question_ = stop_asked_ ? next_micro_batch(expanded_->calls, 0) : kNever;
+  if (next_question_ < kNever) next_question_ = next_micro_batch(expanded_->calls, next_question_);
+  open_until_ = next_question_;
+}
+
+void CpuExecutor::ask_before(int call) {
+  if (call < next_question_) return;
+  const bool stop = stop_asked_();
+  if (stop) abandoned_at_ = call + 1;
+  next_question_ = stop ? kNever : next_micro_batch(expanded_->calls, call);
+  open_until_ = next_question_;
+  open_until_.notify_all();
+}
+
+// Whether a stream goes on with an issue of this call; waits for the compute stream to decide.
+bool CpuExecutor::may_enter(int call) {
+  for (int until = open_until_; until < call; until = open_until_) open_until_.wait(until);
+  return call < abandoned_at_;
 }
 
 void CpuExecutor::run_issue(const Issue& issue) {
@@ -337,6 +371,8 @@ void CpuExecutor::fail(std::exception_ptr error) {
   if (error_taken_.exchange(1) == 0) {
     error_ = std::move(error);
     failed_ = true;
+    open_until_ = kNever;
+    open_until_.notify_all();
     for (size_t s = 0; s < program_.streams.size(); ++s) {
       progress_[s] = std::numeric_limits<int>::max();
       progress_[s].notify_all();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -32,6 +33,8 @@ class CpuExecutor : public Executor {
   void set_scalar(std::string_view name, double value) override { slot(name) = value; }
   void set_dropout_key(int64_t key) override;
   std::span<const double> sums() const override;
+  void abandon_next(std::function<bool()> stop) override { stop_asked_ = std::move(stop); }
+  bool was_abandoned() const override { return abandoned_at_ < kNever; }
   void trace_next(observe::RankTrace* trace, int64_t step) override;
   void begin_measuring(int round) override;
   void end_measuring(int round) override;
@@ -45,6 +48,9 @@ class CpuExecutor : public Executor {
   void run_issue(const program::Issue& issue);
   void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
   void run_collective(const Bound& bound);
+  void begin_asking();
+  void ask_before(int call);
+  bool may_enter(int call);
   void wait_for(const program::Wait& wait);
   void advance(program::StreamId stream, int position);
   void communicate(program::StreamId stream);
@@ -73,6 +79,14 @@ class CpuExecutor : public Executor {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
+
+  // Abandoning the run (abandon_next). The compute stream asks where a micro-batch begins; the other streams may
+  // be as far as the first call of that micro-batch, so a run that stops does so after this call.
+  static constexpr int kNever = std::numeric_limits<int>::max();
+  std::function<bool()> stop_asked_;
+  int next_question_ = kNever;             // the call before which the compute stream asks
+  std::atomic<int> open_until_{kNever};    // calls that all streams may enter, inclusive
+  std::atomic<int> abandoned_at_{kNever};  // the first call that is not run
 
   // The streams' threads: woken with a run's number, which each stores when it is done.
   std::vector<std::thread> threads_;
