@@ -144,45 +144,6 @@ void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
   idle(fail, "model.dropout", m.dropout, 0.0, why);
 }
 
-void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
-  if (r.model.family != Family::Neox)
-    idle(fail, "model.parallel_blocks", r.model.parallel_blocks, false,
-         fmt::format("in family {}", name_of(r.model.family)));
-}
-
-void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
-  const Model& m = r.model;
-  if (m.rotary_dim == 0) return;
-  if (m.mla.kv_rank > 0)
-    return idle(fail, "model.rotary_dim", m.rotary_dim, int64_t{0},
-                "with latent attention, which rotates model.mla.rope_dim features");
-  if (m.rotary_dim % 2 != 0 || m.rotary_dim > m.head_dim)
-    fail("model.rotary_dim",
-         fmt::format("{} must be even and at most model.head_dim {}", m.rotary_dim, m.head_dim),
-         fmt::format("{}", std::max<int64_t>(2, std::min(m.rotary_dim / 2 * 2, m.head_dim / 2 * 2))));
-}
-
-void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
-  const Model& m = r.model;
-  if (m.sliding_window == 0)
-    idle(fail, "model.full_attention_every", m.full_attention_every, int64_t{0},
-         "without model.sliding_window: every block attends to all tokens");
-  if (m.sliding_window == 0)
-    idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0,
-         "without model.sliding_window: no block has a window");
-  if (m.local_rope_theta != 0 && !(m.local_rope_theta > 1))
-    fail("model.local_rope_theta", fmt::format("{} must be greater than 1, or 0", m.local_rope_theta),
-         "10000");
-  if (!m.qk_norm)
-    idle(fail, "model.qk_norm_over", m.qk_norm_over, QkNormOver::Head, "with model.qk_norm = false");
-  if (m.mla.kv_rank == 0) return;
-  const std::string why = "with latent attention (model.mla.kv_rank)";
-  idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0, why);
-  idle(fail, "model.no_rope_every", m.no_rope_every, int64_t{0}, why);
-  idle(fail, "model.attention_scale", m.attention_scale, 0.0, why);
-  idle(fail, "model.attention_soft_cap", m.attention_soft_cap, 0.0, why);
-}
-
 void sequence_fits_positions(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family != Family::Gpt2) return;
@@ -691,14 +652,6 @@ std::vector<Rule> general_rules() {
        gpt2_has_no_gqa},
       {"llama keys are used only in family llama", {"model.family"}, llama_keys_only_for_llama},
       {"gpt2 keys are used only in family gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
-      {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
-      {"model.rotary_dim is even and fits model.head_dim",
-       {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
-       rotary_dim_fits_heads},
-      {"keys of single blocks match the rest of the model",
-       {"model.family", "model.sliding_window", "model.full_attention_every", "model.local_rope_theta",
-        "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank"},
-       block_patterns_are_consistent},
       {"data.seq_len fits model.max_positions",
        {"model.family", "model.max_positions", "data.seq_len"},
        sequence_fits_positions},
@@ -805,7 +758,7 @@ std::vector<Rule> general_rules() {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> kRules = [] {
     std::vector<Rule> all = general_rules();
-    for (const std::vector<Rule>& more : {expert_rules(), latent_attention_rules(), mesh_rules(),
+    for (const std::vector<Rule>& more : {block_rules(), expert_rules(), latent_attention_rules(), mesh_rules(),
                                           training_rules(), data_rules(), size_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;

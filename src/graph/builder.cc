@@ -43,11 +43,11 @@ ValueId Builder::weight(std::string name, std::vector<DimSize> dims, double stdd
                           {.init = Init::Normal, .stddev = stddev, .decay = true, .block = block_});
 }
 
-ValueId Builder::norm_weight(std::string name, DimSize dim) { return norm_weight(std::move(name), {dim}, 0); }
+ValueId Builder::norm_weight(std::string name, DimSize dim) { return norm_weight(std::move(name), dim, 0); }
 
-ValueId Builder::norm_weight(std::string name, std::vector<DimSize> dims, double offset) {
+ValueId Builder::norm_weight(std::string name, DimSize dim, double offset) {
   return graph_.add_param(
-      std::move(name), {options_.compute, std::move(dims)},
+      std::move(name), {options_.compute, {dim}},
       {.init = offset == 0 ? Init::Ones : Init::Zeros, .decay = false, .block = block_});
 }
 
@@ -59,10 +59,10 @@ ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {
 ValueId Builder::embedding(ValueId table, ValueId ids) { return emit(kEmbedding, {table, ids}); }
 ValueId Builder::linear(ValueId x, ValueId w) { return emit(kLinear, {x, w}); }
 ValueId Builder::bias_add(ValueId x, ValueId b) { return emit(kBiasAdd, {x, b}); }
-ValueId Builder::rms_norm(ValueId x, ValueId w, double eps, double offset) {
+ValueId Builder::rms_norm(ValueId x, ValueId w, double eps, RmsOptions options) {
   Attrs attrs{{"eps", eps}};
-  if (graph_.type(w).num_dims() > 1) attrs.set("whole", int64_t{graph_.type(w).num_dims()});
-  if (offset != 0) attrs.set("offset", offset);
+  if (options.whole > 1) attrs.set("whole", int64_t{options.whole});
+  if (options.offset != 0) attrs.set("offset", options.offset);
   return emit(kRmsNorm, {x, w}, std::move(attrs));
 }
 ValueId Builder::layer_norm(ValueId x, ValueId w, ValueId b, double eps) {
@@ -195,8 +195,8 @@ void Builder::emit_loss() {
   };
   graph_.row_chunk = options_.loss_chunk;
   const Attrs cap = soft_cap_ > 0 ? Attrs{{"cap", soft_cap_}} : Attrs();
-  ValueId logits = emit_row(kLinear, {head_x_, head_w_})[0];
-  if (soft_cap_ > 0) logits = emit_row(kSoftCap, {logits}, cap)[0];
+  const ValueId raw = emit_row(kLinear, {head_x_, head_w_})[0];
+  const ValueId logits = soft_cap_ > 0 ? emit_row(kSoftCap, {raw}, cap)[0] : raw;
   const ValueId max = emit_row(kRowMax, {logits})[0];
   const ValueId sums = emit_row(kRowSumExp, {logits, max, labels_})[0];
   const auto loss = emit_row(kLossGrad, {logits, max, sums, labels_, seed});
@@ -213,7 +213,7 @@ void Builder::emit_loss() {
     dx |= dw && n.op == &kEmbedding && n.inputs[0] == head_w_;
   std::vector<std::pair<ValueId, ValueId>> seeds;
   ValueId dlogits = loss[1];
-  if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, logits}, cap)[0];
+  if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, raw}, cap)[0];
   if (dx) seeds.emplace_back(head_x_, emit_row(kLinearDx, {dlogits, head_w_})[0]);
   if (dw)
     seeds.emplace_back(head_w_, emit_row(kLinearDw, {dlogits, head_x_},

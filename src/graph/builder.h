@@ -64,16 +64,20 @@ class Builder {
   // Parameters of the compute dtype. Norm weights and biases take no weight decay.
   ValueId weight(std::string name, std::vector<DimSize> dims, double stddev);
   ValueId norm_weight(std::string name, DimSize dim);
-  // Of several dims; initially 0 where the norm adds an offset of 1, else 1.
-  ValueId norm_weight(std::string name, std::vector<DimSize> dims, double offset);
+  // Initially 0 where the norm adds an offset of 1, else 1.
+  ValueId norm_weight(std::string name, DimSize dim, double offset);
   ValueId bias(std::string name, std::vector<DimSize> dims);
 
   ValueId embedding(ValueId table, ValueId ids);
   ValueId linear(ValueId x, ValueId w);
   ValueId linear(ValueId x, ValueId w, ValueId b) { return bias_add(linear(x, w), b); }
   ValueId bias_add(ValueId x, ValueId b);
-  // Over the dims of w, the last ones of x. The factor of an element is offset + w.
-  ValueId rms_norm(ValueId x, ValueId w, double eps, double offset = 0);
+  struct RmsOptions {
+    double offset = 0;  // the factor of an element is offset + w
+    int whole = 1;      // dims of x, the last ones, that are normed together; above 1 w is [embed = their product]
+  };
+  ValueId rms_norm(ValueId x, ValueId w, double eps, RmsOptions options);
+  ValueId rms_norm(ValueId x, ValueId w, double eps) { return rms_norm(x, w, eps, {}); }
   ValueId layer_norm(ValueId x, ValueId w, ValueId b, double eps);
   // Rotates the first 2 * inv_freq.size() elements of each head.
   ValueId rope(ValueId x, const std::vector<double>& inv_freq, double scale = 1.0);

@@ -6,7 +6,7 @@
 //   blocks.{i}.attn_post_norm.weight, blocks.{i}.ffn_post_norm.weight [embed] (with norms after the parts)
 //   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed],
 //   blocks.{i}.attn.wo.weight [embed, heads, head_dim]
-//   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim], or [heads or kv_heads, head_dim] (with qk_norm)
+//   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim], or of all heads (with qk_norm)
 //   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
 //   head.weight [vocab, embed] (absent when tied)
 // In a block with experts, instead of ffn.gate, up and down:

@@ -43,7 +43,7 @@ class Llama {
       });
     }
     b_.next_block();
-    x = norm(x, "final_norm.weight", {embed()});
+    x = norm(x, "final_norm.weight", embed());
     b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev),
             m_.logit_soft_cap);
   }
@@ -56,17 +56,22 @@ class Llama {
   DimSize kv_heads() const { return {Dim::KvHeads, m_.kv_heads}; }
   DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
 
-  ValueId norm(ValueId x, const std::string& weight, std::vector<DimSize> dims) {
-    return b_.rms_norm(x, b_.norm_weight(weight, std::move(dims), m_.norm_offset), m_.norm_eps,
-                       m_.norm_offset);
+  ValueId norm(ValueId x, const std::string& weight, DimSize dim, int whole = 1) {
+    return b_.rms_norm(x, b_.norm_weight(weight, dim, m_.norm_offset), m_.norm_eps,
+                       {.offset = m_.norm_offset, .whole = whole});
+  }
+  // Of q or k.
+  ValueId head_norm(ValueId x, const std::string& weight, int64_t heads) {
+    if (m_.qk_norm_over == config::QkNormOver::Head) return norm(x, weight, head_dim());
+    return norm(x, weight, {Dim::Embed, heads * m_.head_dim}, 2);
   }
 
   // x plus a part of the block, which has norms before or after it.
   template <class Part>
   ValueId residual(ValueId x, const std::string& name, const Part& part) {
-    ValueId y = m_.norms == config::NormPlaces::Post ? x : norm(x, name + "_norm.weight", {embed()});
+    ValueId y = m_.norms == config::NormPlaces::Post ? x : norm(x, name + "_norm.weight", embed());
     y = part(y);
-    if (m_.norms != config::NormPlaces::Pre) y = norm(y, name + "_post_norm.weight", {embed()});
+    if (m_.norms != config::NormPlaces::Pre) y = norm(y, name + "_post_norm.weight", embed());
     return b_.add(x, y);
   }
 
@@ -82,10 +87,8 @@ class Llama {
       v = b_.bias_add(v, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
     }
     if (m_.qk_norm) {
-      const bool all = m_.qk_norm_over == config::QkNormOver::AllHeads;
-      using Dims = std::vector<DimSize>;
-      q = norm(q, name + "q_norm.weight", all ? Dims{heads(), head_dim()} : Dims{head_dim()});
-      k = norm(k, name + "k_norm.weight", all ? Dims{kv_heads(), head_dim()} : Dims{head_dim()});
+      q = head_norm(q, name + "q_norm.weight", m_.heads);
+      k = head_norm(k, name + "k_norm.weight", m_.kv_heads);
     }
     const bool windowed = m_.windowed(block);
     if (m_.rotated(block)) {

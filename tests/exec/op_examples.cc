@@ -81,7 +81,8 @@ std::vector<OpExample> op_examples() {
     return attrs;
   };
 
-  const DimSize two{Dim::KvHeads, 2};
+  const DimSize two{Dim::KvHeads, 2}, all_heads{Dim::Embed, H.size * D.size};
+  const Attrs gelu_gate = {{"act", std::string("gelu")}};
   Attrs rope_first = rope, parts = out;
   rope_first.set("heads", int64_t{6});
   parts.set("parts", std::string("heads=4 kv_heads=2 kv_heads=2"));
@@ -111,6 +112,16 @@ std::vector<OpExample> op_examples() {
       {&graph::kRmsNormBackward, norm_dw, {m.real({T, E}), x, m.real({E}, 1), stat}},
       {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, E}), x, m.real({E}, 1), stat}},
       {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
+      {&graph::kRmsNorm, {{"eps", 1e-5}, {"offset", 1.0}}, {x, m.real({E})}},
+      {&graph::kRmsNorm, {{"eps", 1e-5}, {"whole", int64_t{2}}}, {q, m.real({all_heads}, 1)}},
+      {&graph::kRmsNormDx, {{"offset", 1.0}}, {m.real({T, E}), x, m.real({E}), stat}},
+      {&graph::kRmsNormDx, {{"whole", int64_t{2}}}, {m.real({T, H, D}), q, m.real({all_heads}, 1), stat}},
+      {&graph::kRmsNormDw,
+       {{"out", std::string("f64")}, {"whole", int64_t{2}}},
+       {m.real({T, H, D}), q, stat}},
+      {&graph::kRmsNormBackward,
+       {{"out", std::string("f64")}, {"again", int64_t{1}}, {"offset", 1.0}},
+       {m.real({T, E}), x, m.real({E}), stat}},
       {&graph::kLayerNorm, eps, {x, m.real({E}, 1), m.real({E})}},
       {&graph::kAddLayerNorm, eps, {x, m.real({T, E}), m.real({E}, 1), m.real({E})}},
       {&graph::kLayerNormDx, none, {m.real({T, E}), x, m.real({E}, 1), mean, stat}},
@@ -130,6 +141,9 @@ std::vector<OpExample> op_examples() {
        layer_backward(0, 1),
        {m.real({T, E}), x, m.real({E}, 1), m.real({E}), mean, stat}},
       {&graph::kRope, rope, {q, positions}},
+      {&graph::kRope,
+       {{"inv_freq", std::vector<double>{0.3}}, {"scale", 1.0}, {"inverse", int64_t{0}}},
+       {q, positions}},
       {&graph::kRopeFirst, rope_first, {m.real({T, {Dim::Heads, 8}, D}), positions}},
       {&graph::kLinears, none, {x, m.real({H, D, E}), m.real({two, D, E}), m.real({two, D, E})}},
       {&graph::kLinears, none, {x, m.real({F, E}), m.real({F, E})}},
@@ -143,8 +157,17 @@ std::vector<OpExample> op_examples() {
       {&graph::kSwiGlu, none, {m.real({T, {Dim::Ffn, 2 * F.size}})}},
       {&graph::kSwiGluDx, none, {hidden, m.real({T, {Dim::Ffn, 2 * F.size}})}},
       {&graph::kSwiGluBackward, none, {hidden, m.real({T, {Dim::Ffn, 2 * F.size}})}},
+      {&graph::kSwiGlu, gelu_gate, {hidden, m.real({T, F})}},
+      {&graph::kSwiGluDx, gelu_gate, {m.real({T, F}), hidden, m.real({T, F})}},
+      {&graph::kSwiGluBackward, gelu_gate, {m.real({T, F}), hidden, m.real({T, F})}},
       {&graph::kGelu, none, {hidden}},
       {&graph::kGeluDx, none, {m.real({T, F}), hidden}},
+      {&graph::kGelu, {{"form", std::string("erf")}}, {hidden}},
+      {&graph::kGeluDx, {{"form", std::string("erf")}}, {m.real({T, F}), hidden}},
+      {&graph::kScale, {{"factor", 3.0}}, {x}},
+      {&graph::kSoftCap, {{"cap", 0.7}}, {m.real({T, V})}},
+      {&graph::kSoftCap, {{"cap", 0.7}}, {x}},
+      {&graph::kSoftCapDx, {{"cap", 0.7}}, {m.real({T, V}), m.real({T, V})}},
       {&graph::kAdd, none, {x, m.real({T, E})}},
       {&graph::kDropout, drop, {x, samples, positions, m.key()}},
       {&graph::kDropout, drop, {hidden, samples, positions, m.key()}},

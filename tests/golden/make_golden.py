@@ -151,8 +151,8 @@ def shapes(g):
                     out[f"{block}attn.{name}.bias"] = [n, d]
             if g["qk_norm"]:
                 all_heads = g["qk_norm_over"] == "all_heads"
-                out[block + "attn.q_norm.weight"] = [h, d] if all_heads else [d]
-                out[block + "attn.k_norm.weight"] = [kv, d] if all_heads else [d]
+                out[block + "attn.q_norm.weight"] = [h * d] if all_heads else [d]
+                out[block + "attn.k_norm.weight"] = [kv * d] if all_heads else [d]
             out[block + "attn.wo.weight"] = [e, h, d]
         if gpt2:
             out[block + "attn.wo.bias"] = [e]
@@ -209,9 +209,10 @@ def batch(g):
 
 
 def rms_norm(x, weight, eps, offset=0.0):
-    """Over the dims of the weight."""
-    dims = tuple(range(-weight.dim(), 0))
-    return x / torch.sqrt((x * x).mean(dims, keepdim=True) + eps) * (offset + weight)
+    """Over the last dim, or the last two if the weight has as many elements as both."""
+    if weight.numel() != x.shape[-1]:
+        return rms_norm(x.flatten(-2), weight, eps, offset).reshape(x.shape)
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * (offset + weight)
 
 
 def layer_norm(x, weight, bias, eps):

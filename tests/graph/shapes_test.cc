@@ -157,9 +157,9 @@ std::vector<Refusal> refusals() {
       {&kRope, "an odd head_dim", operand(0, resized(q, 2, 5))},
       {&kRope, "real positions", operand(1, f32({T}))},
       {&kRope, "positions of other rows", operand(1, resized(row, 0, 9))},
-      {&kRope, "too few frequencies",
+      {&kRope, "too many frequencies",
        [](OpCase& c) {
-         c.attrs.set("inv_freq", std::vector<double>{1, 0.1});
+         c.attrs.set("inv_freq", std::vector<double>(9, 0.1));
        }},
       {&kAttention, "q of two dims", operand(0, x)},
       {&kAttention, "another head_dim in k", operand(1, resized(k, 2, 4))},

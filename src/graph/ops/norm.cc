@@ -1,6 +1,7 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
-// heads for the norms of queries and keys). An rms_norm with whole = n covers the last n dims together and has
-// a weight of those dims; with an offset its factor is offset + w. Statistics are kept in the accumulator type
+// heads for the norms of queries and keys). An rms_norm with whole = n covers the last n dims together, with a
+// weight [embed = their product]: it is stored whole, however they are sharded. With an offset its factor is
+// offset + w. Statistics are kept in the accumulator type
 // for the backward pass. In programs the backward ops that return dx may have an addend of its type as their last operand (see
 // graph/fuse_adds.h).
 #include "graph/ops/support.h"
@@ -11,13 +12,18 @@ namespace {
 Type stats_of(const Type& x, int whole = 1) {
   return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - whole}};
 }
-std::vector<DimSize> normed_dims(const Type& x, int whole) { return {x.dims.end() - whole, x.dims.end()}; }
+std::vector<DimSize> weight_dims(const Type& x, int whole) {
+  if (whole == 1) return {x.dims.back()};
+  int64_t size = 1;
+  for (auto d = x.dims.end() - whole; d != x.dims.end(); ++d) size *= d->size;
+  return {{Dim::Embed, size}};
+}
 
 void require_weight(std::string_view op, const Type& x, const Type& w, int whole = 1) {
   OP_REQUIRE(op,
-             has_tokens(x) && whole >= 1 && x.num_dims() > whole && w.dims == normed_dims(x, whole) &&
+             has_tokens(x) && whole >= 1 && x.num_dims() > whole && w.dims == weight_dims(x, whole) &&
                  w.dtype == x.dtype,
-             "expects x[tokens, ..., d] and a weight of its last {} dims and the same dtype, got {} and {}",
+             "expects x[tokens, ..., d] and a weight for its last {} dims of the same dtype, got {} and {}",
              whole, to_string(x), to_string(w));
 }
 
@@ -79,7 +85,7 @@ std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs& attrs) 
 
 std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) {
   require_backward("rms_norm_dw", in, 2, norm_dims(attrs));
-  return {{dtype_attr(attrs, "out"), normed_dims(in[0], norm_dims(attrs))}};
+  return {{dtype_attr(attrs, "out"), weight_dims(in[0], norm_dims(attrs))}};
 }
 
 // add_rms_norm: x, residual, w -> x + residual, its norm, rstd (see passes/fold.h)
@@ -94,7 +100,7 @@ std::vector<Type> infer_add_rms(const std::vector<Type>& in, const Attrs& attrs)
 std::vector<Type> infer_rms_backward(const std::vector<Type>& in, const Attrs& attrs) {
   const int whole = norm_dims(attrs);
   require_dx("rms_norm_backward", in, 3, 4, whole);
-  std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), normed_dims(in[0], whole)}};
+  std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), weight_dims(in[0], whole)}};
   if (attrs.integer("again") != 0) out.push_back(in[1]);
   return out;
 }

@@ -86,9 +86,17 @@ void gradient_scale(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kScale, {g.grad(n.outputs[0])}, n.attrs, Phase::B)[0]);
 }
 
-// soft_cap: x -> cap * tanh(x / cap); soft_cap_dx: dy, y -> dx
+// soft_cap: x -> cap * tanh(x / cap); soft_cap_dx: dy, x -> dx. Not in place: of logits, the result becomes its
+// own gradient (cross_entropy), and x is needed after that.
 void gradient_soft_cap(GradContext& g, const Node& n) {
-  g.add(n.inputs[0], g.emit(kSoftCapDx, {g.grad(n.outputs[0]), n.outputs[0]}, n.attrs, Phase::B)[0]);
+  g.add(n.inputs[0], g.emit(kSoftCapDx, {g.grad(n.outputs[0]), n.inputs[0]}, n.attrs, Phase::B)[0]);
+}
+// Padding of the vocabulary stays zero.
+std::vector<OpDim> dims_soft_cap(const std::vector<Type>& in, const std::vector<Type>& out,
+                                 const Attrs& attrs) {
+  std::vector<OpDim> rule = dims(in, out, attrs);
+  for (OpDim& d : rule) d.padded = d.key == Dim::Vocab;
+  return rule;
 }
 std::vector<Type> infer_soft_cap_dx(const std::vector<Type>& in, const Attrs&) {
   return require_equal_types("soft_cap_dx", in), same_as_first(in, {});
@@ -192,7 +200,6 @@ const OpDef kScale = {.name = "scale",
                       .cost = cost_by_bytes,
                       .dims = dims,
                       .in_place = {{0, 0}},
-                      .passes_partial = true,
                       .op_class = OpClass::Activation};
 const OpDef kSoftCap = {.name = "soft_cap",
                         .min_inputs = 1,
@@ -201,8 +208,7 @@ const OpDef kSoftCap = {.name = "soft_cap",
                         .infer = same_as_first,
                         .gradient = gradient_soft_cap,
                         .cost = cost,
-                        .dims = dims,
-                        .in_place = {{0, 0}},
+                        .dims = dims_soft_cap,
                         .op_class = OpClass::Activation};
 const OpDef kSoftCapDx = {.name = "soft_cap_dx",
                           .min_inputs = 2,
@@ -210,7 +216,7 @@ const OpDef kSoftCapDx = {.name = "soft_cap_dx",
                           .attrs = {{"cap", AttrKind::Real}},
                           .infer = infer_soft_cap_dx,
                           .cost = cost,
-                          .dims = dims,
+                          .dims = dims_soft_cap,
                           .in_place = {{0, 0}, {0, 1}},
                           .op_class = OpClass::Activation,
                           .pass = OpPass::InputGradient};

@@ -44,8 +44,8 @@ void soft_cap(const T* x, double cap, T* y, int64_t n, ThreadPool& pool) {
 }
 
 template <class T>
-void soft_cap_backward(const T* dy, const T* y, double cap, T* dx, int64_t n, ThreadPool& pool) {
-  variants<T>().soft_cap_backward(dy, y, cap, dx, n, pool);
+void soft_cap_backward(const T* dy, const T* x, double cap, T* dx, int64_t n, ThreadPool& pool) {
+  variants<T>().soft_cap_backward(dy, x, cap, dx, n, pool);
 }
 
 #define INSTANTIATE(T)                                      \

@@ -172,24 +172,24 @@ struct Cap {
 
 template <class T>
 struct CapBackward {
-  const T *dy, *y;
+  const T *dy, *x;
   T* dx;
   Stat<T> cap;
   template <int V>
   struct Loaded {
-    Pack<T, V> dy, y;
+    Pack<T, V> dy, x;
   };
   template <int V>
   __device__ Loaded<V> load(int64_t i) const {
-    return {fetch<V>(dy + i), fetch<V>(y + i)};
+    return {fetch<V>(dy + i), fetch<V>(x + i)};
   }
   template <int V>
   __device__ void store(int64_t i, Loaded<V> in) const {
     auto g = values<T, V>(in.dy);
-    const auto v = values<T, V>(in.y);
+    const auto v = values<T, V>(in.x);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      const Stat<T> t = v.v[k] / cap;
+      const Stat<T> t = tanh(v.v[k] / cap);
       g.v[k] *= Stat<T>(1) - t * t;
     }
     cuda::store<V>(dx + i, g);
@@ -264,8 +264,8 @@ void soft_cap(const T* x, double cap, T* y, int64_t n, Stream stream) {
   each<kWide<T>, 2>(Cap<T>{x, y, static_cast<Stat<T>>(cap)}, n, all_aligned16(x, y), stream, "soft_cap");
 }
 template <class T>
-void soft_cap_backward(const T* dy, const T* y, double cap, T* dx, int64_t n, Stream stream) {
-  each<kWide<T>, 2>(CapBackward<T>{dy, y, dx, static_cast<Stat<T>>(cap)}, n, all_aligned16(dy, y, dx), stream,
+void soft_cap_backward(const T* dy, const T* x, double cap, T* dx, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(CapBackward<T>{dy, x, dx, static_cast<Stat<T>>(cap)}, n, all_aligned16(dy, x, dx), stream,
                     "soft_cap_backward");
 }
 

@@ -30,10 +30,10 @@ void silu(const T* x, T* y, int64_t n, Stream stream);
 template <class T>
 void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream);
 
-// y = cap * tanh(x / cap), which stays within (-cap, cap). Backward from y: dx = dy * (1 - (y / cap)^2).
+// y = cap * tanh(x / cap), which stays within (-cap, cap). Backward: dx = dy * (1 - tanh(x / cap)^2).
 template <class T>
 void soft_cap(const T* x, double cap, T* y, int64_t n, Stream stream);
 template <class T>
-void soft_cap_backward(const T* dy, const T* y, double cap, T* dx, int64_t n, Stream stream);
+void soft_cap_backward(const T* dy, const T* x, double cap, T* dx, int64_t n, Stream stream);
 
 }  // namespace quintet::kernels::cuda
