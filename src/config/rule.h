@@ -46,7 +46,7 @@ void idle(const Fail& fail, const char* key, const T& value, const T& idle_value
     fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
 }
 
-std::vector<Rule> block_rules();
+std::vector<Rule> block_rules();             // rules_model.cc: keys of single blocks
 std::vector<Rule> expert_rules();            // rules_model.cc: [model.moe]
 std::vector<Rule> latent_attention_rules();  // rules_model.cc: [model.mla]
 std::vector<Rule> mesh_rules();              // rules_mesh.cc: context and expert axes, mesh cuts

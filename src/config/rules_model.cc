@@ -1,4 +1,4 @@
-// Rules for [model.moe] and [model.mla].
+// Rules for blocks that differ from each other, [model.moe] and [model.mla].
 #include <algorithm>
 
 #include "config/nearest.h"
