@@ -280,7 +280,8 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
           "attention masks");
   find_spans<<<static_cast<unsigned>(s.k_rows.sequences), kMaskThreads, bytes, stream>>>(m);
   check_launch("attention masks");
-  sort_tiles < < <tile_keys> 0 ? 2 : 1, kMaskThreads, 0, stream >>> (m);
+  const unsigned sides = tile_keys > 0 ? 2 : 1;
+  sort_tiles<<<sides, kMaskThreads, 0, stream>>>(m);
   check_launch("attention masks");
 }
 
