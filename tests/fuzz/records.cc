@@ -1,9 +1,8 @@
 // Records of raw files: the first byte chooses text, JSON lines, gzip or zstd; the rest is the file. Reading on from any
 // position must give the records that followed.
-#include "text/record_reader.h"
-
 #include "fuzz/scratch_folder.h"
 #include "fuzz/target.h"
+#include "text/record_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quintet;
@@ -25,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     text::RecordReader again({path}, {}, before[middle]);
     text::Record record;
     const bool any = again.next(record);
-    fuzz::require(any == (middle < bytes.size()) && (!any || record.bytes == bytes[middle]), "another record at a position");
+    fuzz::require(any == (middle < bytes.size()) && (!any || record.bytes == bytes[middle]),
+                  "another record at a position");
     if (damaged > 0) throw base::UserError("damaged");
   });
 }

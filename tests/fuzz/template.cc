@@ -17,8 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     format.text = text::Template(spelled);
     if (!condition.empty()) format.where.emplace_back(condition);
     fuzz::require(!format.columns().empty(), "a template without fields was accepted");
-    const text::Document document = text::document_of({.kind = text::FileKind::Lines, .bytes = object}, format);
+    const text::Document document =
+        text::document_of({.kind = text::FileKind::Lines, .bytes = object}, format);
     fuzz::require(document.outcome != text::Outcome::Binary, "an object is never binary");
-    fuzz::require(document.outcome != text::Outcome::Damaged || !document.text.empty(), "damage without a reason");
+    fuzz::require(document.outcome != text::Outcome::Damaged || !document.text.empty(),
+                  "damage without a reason");
   });
 }
