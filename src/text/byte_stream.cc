@@ -111,7 +111,7 @@ class GzipStream final : public Decompressor {
       if (status == Z_STREAM_END) {
         inside_ = false;
         inflateReset(&z_);
-      } else if (status != Z_OK \&\& status != Z_BUF_ERROR) {
+      } else if (status != Z_OK && status != Z_BUF_ERROR) {
         damage_ = fmt::format("'{}' is not valid gzip: {}", name_, z_.msg != nullptr ? z_.msg : "damaged");
         break;
       }
