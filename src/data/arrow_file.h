@@ -1,6 +1,7 @@
-// Arrow IPC files, as Hugging Face `datasets` saves them (save_to_disk: state.json, dataset_info.json and data-*.arrow).
-// A small reader of the format: uncompressed record batches of a column "input_ids" (lists of integers) or "text"
-// (strings); other columns are skipped. Everything is checked before it is read, so a damaged file is a UserError.
+// Arrow IPC files, as Hugging Face `datasets` saves them (save_to_disk: state.json, dataset_info.json and
+// data-*.arrow). A small reader of the format: uncompressed record batches of a column "input_ids" (lists of
+// integers) or "text" (strings); other columns are skipped. Everything is checked before it is read, so a
+// damaged file is a UserError.
 #pragma once
 
 #include <cstddef>

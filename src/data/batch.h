@@ -3,9 +3,9 @@
 // Step s consumes positions [p, p + global) of the sampler's order; global may grow over the run
 // (set_stages). Row i of a micro-batch is sequence
 //   g = (micro_index * dp + dp_index) * micro + i
-// of that batch, unless the batch is balanced (set_balanced). The global batch is therefore the same for every
-// layout, and so is micro-batch m over all ranks for equal micro * dp. Ranks that are threads may share one
-// Batches. Only the first use of a balanced step allocates.
+// of that batch, unless the batch is balanced (set_balanced). The global batch is therefore the same for
+// every layout, and so is micro-batch m over all ranks for equal micro * dp. Ranks that are threads may share
+// one Batches. Only the first use of a balanced step allocates.
 #pragma once
 
 #include <cstdint>

@@ -17,13 +17,13 @@ struct TokenRange {
   int64_t begin = 0, length = 0;
 };
 
-// A document of n tokens predicts n - 1 of them, and takes that many positions: the last token is only a label. One
-// with more than seq_len labels is split into consecutive parts, each label once, where a part does not see the
-// ones before; or truncated to its first labels; or dropped.
+// A document of n tokens predicts n - 1 of them, and takes that many positions: the last token is only a
+// label. One with more than seq_len labels is split into consecutive parts, each label once, where a part
+// does not see the ones before; or truncated to its first labels; or dropped.
 class BestFit {
  public:
-  // Packs the documents of the ascending, disjoint ranges; where one ends, a document ends. Holds 12 bytes per
-  // document and 8 per sequence.
+  // Packs the documents of the ascending, disjoint ranges; where one ends, a document ends. Holds 12 bytes
+  // per document and 8 per sequence.
   BestFit(const Corpus& corpus, std::span<const TokenRange> ranges, int64_t seq_len,
           config::LongDocuments policy);
 

@@ -7,8 +7,8 @@
 #include "config/blend_shares.h"
 
 namespace quintet::data {
-// Among the sets whose count may grow without exceeding ceil(n w), the one that first needs it for floor(n w):
-// earliest deadline first, which keeps every set within its quota (Tijdeman's chairman assignment).
+// Among the sets whose count may grow without exceeding ceil(n w), the one that first needs it for floor(n
+// w): earliest deadline first, which keeps every set within its quota (Tijdeman's chairman assignment).
 Blend::Blend(std::vector<int64_t> shares) : shares_(std::move(shares)) {
   period_ = std::accumulate(shares_.begin(), shares_.end(), int64_t{0});
   QUINTET_CHECK(!shares_.empty() && shares_.size() <= 255 && period_ <= config::kMaxBlendPeriod &&

@@ -1,7 +1,7 @@
-// The order in which a blend takes its sets: a periodic pattern of turns, computed once from the weights. Over
-// the first n turns, a set of share w has had either floor(n w) or ceil(n w), so every prefix has the blend's
-// proportions to within one sample. Which set has a turn, and how many it had before, is a pure function of the
-// position: nothing depends on ranks, and a run continues anywhere.
+// The order in which a blend takes its sets: a periodic pattern of turns, computed once from the weights.
+// Over the first n turns, a set of share w has had either floor(n w) or ceil(n w), so every prefix has the
+// blend's proportions to within one sample. Which set has a turn, and how many it had before, is a pure
+// function of the position: nothing depends on ranks, and a run continues anywhere.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace quintet::data {
 
 class Blend {
  public:
-  // Whole numbers above 0 with a sum of at most config::kMaxBlendPeriod (config/blend_shares.h), of at most 255
-  // sets.
+  // Whole numbers above 0 with a sum of at most config::kMaxBlendPeriod (config/blend_shares.h), of at most
+  // 255 sets.
   explicit Blend(std::vector<int64_t> shares);
 
   struct Turn {

@@ -1,7 +1,7 @@
-// A corpus, or a part of it, cut into samples of seq_len positions. Streaming: the tokens form one stream, and
-// sample i predicts tokens i*seq_len + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is
-// predicted once. Best fit: samples hold whole documents (best_fit.h), and the positions left over are padding.
-// Tokens that the corpus flags as context only (Corpus::trained) are never labels.
+// A corpus, or a part of it, cut into samples of seq_len positions. Streaming: the tokens form one stream,
+// and sample i predicts tokens i*seq_len + 1 ... (i+1)*seq_len of it from the tokens before them, so each
+// token is predicted once. Best fit: samples hold whole documents (best_fit.h), and the positions left over
+// are padding. Tokens that the corpus flags as context only (Corpus::trained) are never labels.
 #pragma once
 
 #include <cstdint>

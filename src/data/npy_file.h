@@ -20,14 +20,14 @@ struct NpyHeader {
   size_t data_at = 0;  // where they begin
 };
 
-// Reads versions 1 to 3 of the format. UserError, naming `name`, for anything but a little-endian array of one
-// dimension whose elements are all there.
+// Reads versions 1 to 3 of the format. UserError, naming `name`, for anything but a little-endian array of
+// one dimension whose elements are all there.
 NpyHeader parse_npy(std::span<const std::byte> file, const std::string& name);
 
 bool is_npy_file(const base::Path& path);
 
-// One document of uint8, uint16, uint32, int32 or int64 ids. The file is mapped, except for int64, which is read
-// into memory. Ids beyond `vocab` are found when they are read.
+// One document of uint8, uint16, uint32, int32 or int64 ids. The file is mapped, except for int64, which is
+// read into memory. Ids beyond `vocab` are found when they are read.
 Corpus open_npy_file(const base::Path& path, int64_t vocab);
 
 // The numbers of a file of integers or floating-point numbers.

@@ -1,5 +1,5 @@
-// Opens what data.path may name: token files (ours, Megatron's, nanoGPT's, .npy), a prepared folder, a folder that
-// Hugging Face `datasets` saved, or text.
+// Opens what data.path may name: token files (ours, Megatron's, nanoGPT's, .npy), a prepared folder, a folder
+// that Hugging Face `datasets` saved, or text.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Opened {
   std::string reading;  // what was read and skipped; empty for token files
 };
 
-// Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their checksums. Text
-// is tokenised into memory. UserError when a token file is not the only path.
+// Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their
+// checksums. Text is tokenised into memory. UserError when a token file is not the only path.
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens);
 

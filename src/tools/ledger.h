@@ -1,6 +1,6 @@
-// `quintet data ledger`: which samples shaped which step of a run. Nothing is recorded while it trains: the order of
-// samples is a pure function of the recipe and its seed, so it is computed again. The data must still have the
-// fingerprints that the run wrote down, and a step the number of labels that its metrics have.
+// `quintet data ledger`: which samples shaped which step of a run. Nothing is recorded while it trains: the
+// order of samples is a pure function of the recipe and its seed, so it is computed again. The data must
+// still have the fingerprints that the run wrote down, and a step the number of labels that its metrics have.
 #pragma once
 
 #include <cstdint>

@@ -23,9 +23,9 @@ constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
 // Damaged files are the user's to repair, and have a code of their own.
 template <class F>
-auto with_code(const F& open) {
+auto with_code(const F& load) {
   try {
-    return open();
+    return load();
   } catch (const config::CodedError&) {
     throw;
   } catch (const base::UserError& e) {

@@ -15,8 +15,8 @@ struct EvalData {
   std::string name;
   data::Batches batches;
 
-  // Batches that one evaluation reads: eval.batches batches of batch.global sequences, or all of them. The same
-  // sequences in every layout.
+  // Batches that one evaluation reads: eval.batches batches of batch.global sequences, or all of them. The
+  // same sequences in every layout.
   int64_t batches_read(const config::Recipe& recipe) const;
   // Sequences of those.
   int64_t sequences_read(const config::Recipe& recipe) const;

@@ -209,7 +209,8 @@ TEST(Batches, EvaluationEndsWithDummies) {
   EXPECT_EQ(some.count_labels(2, 1), 0);
 }
 
-// Tokens that belong to other ranks are never touched: here they are outside the vocabulary, which reading reports.
+// Tokens that belong to other ranks are never touched: here they are outside the vocabulary, which reading
+// reports.
 TEST(Batches, ARankReadsOnlyItsOwnRows) {
   const int64_t samples = 16;
   const Sampler sampler(3, samples, Order::Shuffled);

@@ -42,8 +42,8 @@ Dataset packed(const Corpus& corpus, int64_t seq_len, LongDocuments policy = Lon
   return Dataset(corpus, seq_len, {{0, corpus.tokens()}}, policy);
 }
 
-// Labels of the corpus that samples have, by label token, with the number of tokens of its document before it that
-// the sample holds.
+// Labels of the corpus that samples have, by label token, with the number of tokens of its document before it
+// that the sample holds.
 std::map<int32_t, int32_t> labels_of(const Dataset& dataset) {
   std::map<int32_t, int32_t> seen;
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -157,7 +157,8 @@ TEST(Balance, IsAPermutationThatEvensOutRanks) {
   }
 }
 
-// Simulated costs of attention over documents of very different lengths: the step takes as long as its busiest rank.
+// Simulated costs of attention over documents of very different lengths: the step takes as long as its
+// busiest rank.
 TEST(Balance, TheBusiestRankHasLittleMoreThanTheMean) {
   std::vector<int64_t> lengths;
   for (uint64_t i = 0; i < 20000; ++i) {

@@ -14,7 +14,8 @@ namespace {
 
 std::vector<int64_t> shares_of(std::vector<double> weights) { return *config::whole_shares(weights); }
 
-// Every prefix of two periods has each set's share to within one sample, and random access agrees with counting.
+// Every prefix of two periods has each set's share to within one sample, and random access agrees with
+// counting.
 void expect_exact(const std::vector<int64_t>& shares) {
   const Blend blend(shares);
   const int64_t period = std::accumulate(shares.begin(), shares.end(), int64_t{0});

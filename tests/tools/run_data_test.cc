@@ -1,4 +1,5 @@
-// Data of whole runs: blends, packing, evaluation sets, and the ledger. Numbers are compared across layouts in f64.
+// Data of whole runs: blends, packing, evaluation sets, and the ledger. Numbers are compared across layouts
+// in f64.
 #include "train/run_data.h"
 
 #include <gtest/gtest.h>
