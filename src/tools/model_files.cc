@@ -20,10 +20,8 @@
 #include "hf/folder_writer.h"
 #include "hf/mapped_source.h"
 #include "hf/model_folder.h"
-#include "hf/safetensors_source.h"
 #include "train/load_hf.h"
 #include "train/loop.h"
-#include "train/run_folder.h"
 #include "train/run_state.h"
 
 namespace quintet::tools {
@@ -69,19 +67,7 @@ struct OwnModel {
   config::Recipe recipe;
 };
 
-bool is_finished_run(const base::Path& path) {
-  const train::RunFolder folder(path);
-  return base::file_exists(folder.recipe_file()) && base::file_exists(folder.weights());
-}
-
-bool is_own(const base::Path& path) { return hf::is_own_checkpoint(path) || is_finished_run(path); }
-
 OwnModel open_own(const base::Path& path, std::optional<int64_t> step) {
-  if (!step && is_finished_run(path)) {
-    const train::RunFolder folder(path);
-    return {.source = hf::open_tensors(folder.weights()),
-            .recipe = config::load(folder.recipe_file().string())};
-  }
   auto source = std::make_unique<hf::CheckpointSource>(checkpoint::find_checkpoint(path, step));
   const std::string name = source->path().string();
   const train::RunState state = train::parse_run_state(source->manifest().run, name);
@@ -135,8 +121,8 @@ std::string folder_line(const base::Path& to, const hf::WrittenFolder& w) {
 
 std::string export_model(const base::Path& from, const base::Path& to, const ConvertOptions& options) {
   hf::require_new(to);
-  if (!is_own(from))
-    base::fail_user("'{}' is neither a run with weights nor a checkpoint; 'quintet convert' takes folders",
+  if (!hf::is_own_checkpoint(from))
+    base::fail_user("'{}' is neither a checkpoint nor a run that has one; 'quintet convert' takes folders",
                     from.string());
   const Exported e = as_exported(from, options);
   const DType trained = e.recipe.precision.compute;
@@ -168,7 +154,7 @@ std::string export_model(const base::Path& from, const base::Path& to, const Con
 }
 
 std::string convert_model(const base::Path& from, const base::Path& to, const ConvertOptions& options) {
-  if (is_own(from)) return export_model(from, to, options);
+  if (hf::is_own_checkpoint(from)) return export_model(from, to, options);
   const bool one_file = to.string().ends_with(".safetensors");
   if (!one_file) hf::require_new(to);
   const std::unique_ptr<hf::TensorSource> source = hf::without_blocks(hf::open_tensors(from));
@@ -189,7 +175,7 @@ std::string convert_model(const base::Path& from, const base::Path& to, const Co
 }
 
 DiffReport diff_models(const base::Path& a, const base::Path& b) {
-  const bool own_a = is_own(a), own_b = is_own(b);
+  const bool own_a = hf::is_own_checkpoint(a), own_b = hf::is_own_checkpoint(b);
   const auto opened = [&](const base::Path& path, bool own,
                           bool other_own) -> std::unique_ptr<hf::TensorSource> {
     if (!own) return hf::open_tensors(path);

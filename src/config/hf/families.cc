@@ -35,7 +35,7 @@ HfKey head_dim(int64_t absent = 0) { return value({"head_dim"}, absent, &Model::
 HfKey norm_eps(double absent) { return value({"rms_norm_eps"}, absent, &Model::norm_eps); }
 
 // Mistral and Mixtral: one window for all layers, or null.
-HfKey window() { return value({"sliding_window"}, 0, &Model::sliding_window); }
+HfKey window() { return optional_size("sliding_window", &Model::sliding_window); }
 
 // Qwen: sliding_window counts only with use_sliding_window, for the layers from max_window_layers on.
 HfKey qwen_window() {
@@ -138,7 +138,7 @@ Keys mixtral_keys() {
 Keys qwen_moe_keys() {
   return joined<Keys>({llama_sizes(),
                        {tied(false), ffn(), kv_heads(), norm_eps(1e-6), rope_key(1e4), sparse_blocks(),
-                        value({"num_local_experts", "num_experts"}, kHfRequired, &Model::moe, &Moe::experts),
+                        value({"num_experts", "num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts),
                         value({"num_experts_per_tok"}, kHfRequired, &Model::moe, &Moe::top_k),
                         value({"moe_intermediate_size"}, kHfRequired, &Model::moe, &Moe::ffn),
                         value({"norm_topk_prob"}, false, &Model::moe, &Moe::normalise),
@@ -193,7 +193,7 @@ Keys deepseek_keys() {
   return joined<Keys>(
       {llama_sizes(),
        {tied(false), ffn(), value({"kv_lora_rank"}, kHfRequired, &Model::mla, &Mla::kv_rank),
-        value({"q_lora_rank"}, 0, &Model::mla, &Mla::q_rank),
+        optional_size("q_lora_rank", &Model::mla, &Mla::q_rank),
         value({"qk_nope_head_dim"}, kHfRequired, &Model::mla, &Mla::nope_dim),
         value({"qk_rope_head_dim"}, kHfRequired, &Model::mla, &Mla::rope_dim),
         value({"v_head_dim"}, kHfRequired, &Model::mla, &Mla::v_dim), kv_heads(),

@@ -82,6 +82,17 @@ HfKey value(std::vector<std::string> names, HfJson absent, Path... path) {
           .write = [=](const Model& model, HfJson& config) { config[names[0]] = field(model); }};
 }
 
+// The same for a size that may be absent, as 0 is here: written as null, which transformers tells from 0.
+template <class... Path>
+HfKey optional_size(const std::string& name, Path... path) {
+  HfKey key = value({name}, 0, path...);
+  key.write = [=](const Model& model, HfJson& config) {
+    const int64_t size = (model.*....*path);
+    config[name] = size > 0 ? HfJson(size) : HfJson();
+  };
+  return key;
+}
+
 // A key with one value that the engine can compute; a missing or null key has it.
 inline HfKey only(const std::string& name, const HfJson& value) {
   return {.names = {name},
