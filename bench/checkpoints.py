@@ -3,8 +3,7 @@
 
     bench/checkpoints.py --quintet build/quintet [--dir FOLDER] [--ranks 2] [--rounds 5] [--saves 100] > figures.json
 
-Each round saves and loads once with Quintet and writes and reads once with fio, alternating, so that both meet the same other
-load. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
+Rounds of Quintet and of fio alternate, so that both meet the same other load; the first save and load of a process does not count. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
 Needs fio (tools/setup.sh --bench).
 """
 import argparse
@@ -54,6 +53,16 @@ def fio(folder, ranks, size, mode):
     return job["runtime"] / 1e3
 
 
+def warm(folder, size):
+    """Writes and removes as many bytes: the pages that the system then gives out are memory that has been used before, which on a
+    virtual machine is several times faster than memory that has not."""
+    path = os.path.join(folder, "warm")
+    with open(path, "wb") as file:
+        for _ in range(size >> 23):
+            file.write(bytes(1 << 23))
+    os.unlink(path)
+
+
 def resident(pid):
     try:
         with open(f"/proc/{pid}/status") as status:
@@ -80,17 +89,20 @@ def main():
             file.write(RECIPE.format(ranks=options.ranks, layers=options.layers))
         bench = [options.quintet, "bench", "checkpoint", recipe, "--dir", os.path.join(work, "saved"), "--json"]
         rounds = []
+        size = 1 << 30
         for _ in range(options.rounds):
-            one = json.loads(subprocess.run(bench + ["--rounds", "1"], check=True, capture_output=True, text=True).stdout)
-            size = one["bytes"] // options.ranks
+            warm(work, size)
+            # The first round touches memory for the first time: the second one counts.
+            one = json.loads(subprocess.run(bench + ["--rounds", "2"], check=True, capture_output=True, text=True).stdout)
+            size = one["bytes"]
             folder = os.path.join(work, "fio")
             os.mkdir(folder)
-            write = fio(folder, options.ranks, size, "write")
-            read = fio(folder, options.ranks, size, "read")
+            warm(work, size)
+            write = fio(folder, options.ranks, size // options.ranks, "write")
+            read = fio(folder, options.ranks, size // options.ranks, "read")
             shutil.rmtree(folder)
-            rounds.append({**one["rounds"][0], "fio_write": write, "fio_read": read})
+            rounds.append({**one["rounds"][1], "fio_write": write, "fio_read": read})
             print(rounds[-1], file=sys.stderr)
-        size = one["bytes"]
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
         result = {"bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median,
                   "save_bytes_per_s": size / median["save"], "fio_write_bytes_per_s": size / median["fio_write"],

@@ -17,6 +17,7 @@ namespace {
 
 // No larger than what one write() accepts.
 constexpr size_t kMostWritten = size_t{1} << 30;
+constexpr int64_t kFlushedEarly = int64_t{1} << 20;
 
 }  // namespace
 
@@ -34,6 +35,7 @@ int FileSystem::create(const Path& path) {
 }
 
 void FileSystem::write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes) {
+  const int64_t begin = position, size = static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(file, bytes.data(), std::min(bytes.size(), kMostWritten), position);
     if (n < 0 && errno == EINTR) continue;
@@ -41,6 +43,8 @@ void FileSystem::write(int file, const Path& path, int64_t position, std::span<c
     bytes = bytes.subspan(static_cast<size_t>(n));
     position += n;
   }
+  // The disk begins now instead of at sync(). A hint: file systems that do not know it are slower at the end.
+  if (size >= kFlushedEarly) ::sync_file_range(file, begin, size, SYNC_FILE_RANGE_WRITE);
 }
 
 void FileSystem::sync(int file, const Path& path) {

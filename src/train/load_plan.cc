@@ -44,8 +44,10 @@ class Planner {
     if (is_fresh(here.name) || (options_.weights_only && !param.empty() && is_fresh(param))) return;
     if (options_.weights_only && is_moment) return;
     std::string name = options_.weights_only && !param.empty() ? param : here.name;
-    if (options_.averages)
-      if (const std::string average = name + "/ema"; manifest_.find(average) != nullptr) name = average;
+    if (const std::string average = name + "/ema"; options_.averages && manifest_.find(average) != nullptr) {
+      used_.insert(name);  // its place is taken
+      name = average;
+    }
     const SavedTensor* const saved = manifest_.find(name);
     if (saved == nullptr) {
       missing_.push_back(name);

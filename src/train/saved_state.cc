@@ -174,21 +174,34 @@ void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> 
 
 namespace {
 
-// The elements of a piece in the dtype of this rank.
-std::vector<std::byte> read_elements(const StatePiece& piece, const checkpoint::SavedTensor& saved,
-                                     checkpoint::Reader& reader) {
-  const TensorInfo& here = piece.saved.tensor;
-  const int64_t count = piece.saved.region.count;
-  std::vector<std::byte> bytes(static_cast<size_t>(count * base::size_of(saved.info.dtype)));
-  reader.read(saved, piece.saved.region, bytes);
-  if (saved.info.dtype == here.dtype) return bytes;
-  std::vector<std::byte> converted(static_cast<size_t>(count * base::size_of(here.dtype)));
-  for (int64_t i = 0; i < count; ++i)
-    write_element(converted.data(), here.dtype, i, read_element(bytes.data(), saved.info.dtype, i));
-  return converted;
-}
+// What is loaded at a time, in chunks of the checkpoint: a part may begin within a chunk, which is then read
+// for two parts.
+constexpr int64_t kChunksAtOnce = 4;
 
-// Writes the elements to memory; what is between them is padding and becomes 0.
+// Reads the elements of a piece, in the dtype of this rank. Buffers keep their memory from piece to piece.
+class PieceReader {
+ public:
+  explicit PieceReader(checkpoint::Reader& reader) : reader_(reader) {}
+
+  const std::vector<std::byte>& read(const StatePiece& piece, const checkpoint::SavedTensor& saved) {
+    const TensorInfo& here = piece.saved.tensor;
+    const int64_t count = piece.saved.region.count;
+    read_.resize(static_cast<size_t>(count * base::size_of(saved.info.dtype)));
+    reader_.read(saved, piece.saved.region, read_);
+    if (saved.info.dtype == here.dtype) return read_;
+    converted_.resize(static_cast<size_t>(count * base::size_of(here.dtype)));
+    for (int64_t i = 0; i < count; ++i)
+      write_element(converted_.data(), here.dtype, i, read_element(read_.data(), saved.info.dtype, i));
+    return converted_;
+  }
+
+ private:
+  checkpoint::Reader& reader_;
+  std::vector<std::byte> read_, converted_;
+};
+
+// Writes the elements to memory; what is between them is padding and becomes 0. Padding between parts of a
+// piece stays as it is: 0 in a new run.
 void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::byte>& bytes) {
   const checkpoint::Runs runs(piece.memory);
   const int64_t size = base::size_of(piece.saved.tensor.dtype);
@@ -246,10 +259,16 @@ LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const Loa
 }
 
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
+  PieceReader elements(reader);
   for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
     const auto source = plan.sources.find(piece.saved.tensor.name);
-    if (source != plan.sources.end())
-      put_elements(rank, piece, read_elements(piece, reader.at(source->second), reader));
+    if (source == plan.sources.end()) continue;
+    const checkpoint::SavedTensor& saved = reader.at(source->second);
+    const int64_t at_once = kChunksAtOnce * reader.manifest().chunk_bytes / base::size_of(saved.info.dtype);
+    for (int64_t first = 0; first < piece.saved.region.count; first += at_once) {
+      const StatePiece part = part_of(piece, first, std::min(at_once, piece.saved.region.count - first));
+      put_elements(rank, part, elements.read(part, saved));
+    }
   }
   rank.weights_changed();
 }

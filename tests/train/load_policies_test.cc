@@ -179,6 +179,7 @@ TEST(LoadPolicies, ARunStartsFromAStepWithRules) {
   options = {};
   options.overwrite = true;
   options.from = first.run_dir();
+  options.allow = {"model"};
   EXPECT_CONTAINS(user_error([&] { second.train({"model.ffn=128"}, options); }), "has shape");
   EXPECT_EQ(test::read_metrics(second.run_folder().metrics()).size(), 2u);
   EXPECT_EQ(checkpoint::Store(second / "run/checkpoints").newest()->step, 6);

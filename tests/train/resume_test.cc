@@ -147,15 +147,16 @@ TEST(Resume, AStoppedRunContinuesInEveryBit) {
 // refused or goes on differently.
 TEST(Resume, EveryPartOfTheStateMatters) {
   const SmallRun whole, stopped;
-  const Sets sets = kLong + Sets{"checkpoint.every=3",
-                                 "checkpoint.keep=9",
-                                 "precision.compute=f16",
-                                 "model.dropout=0.1",
-                                 "precision.loss_scale=dynamic",
-                                 "precision.loss_scale_window=4",
-                                 "optimizer.ema=0.9",
-                                 "run.steps=8",
-                                 "optimizer.schedule.kind=cosine"};
+  const Sets sets = test::kOneRank + kLong +
+                    Sets{"checkpoint.every=3",
+                         "checkpoint.keep=9",
+                         "precision.compute=f16",
+                         "precision.loss_scale=dynamic",
+                         "precision.loss_scale_window=4",
+                         "optimizer.ema=0.9",
+                         "run.steps=8",
+                         "optimizer.schedule.kind=wsd",
+                         "optimizer.schedule.decay=4"};
   whole.train(sets);
   stopped.train(sets, stop_after(5));
   const base::Path file = stopped / "run/checkpoints/step-00000005/manifest.json";
@@ -193,10 +194,12 @@ TEST(Resume, EveryPartOfTheStateMatters) {
                     "not complete")
         << key;
   for (const auto& [key, value] : run.at("scalars").items())
-    EXPECT_NE(
-        end_with([&, k = key](checkpoint::Json& r) { r["scalars"][k] = r["scalars"][k].get<double>() + 1; }),
-        good)
-        << key;
+    if (key != "skipped_in_row")  // the next good step clears it
+      EXPECT_NE(end_with([&, k = key](checkpoint::Json& r) {
+                  r["scalars"][k] = r["scalars"][k].get<double>() + 1;
+                }),
+                good)
+          << key;
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["schedule_steps"] = 100; }), good);
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["spikes"].clear(); }), good);
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["noise"][1] = 0; }), good);
@@ -296,10 +299,12 @@ TEST(Resume, AnIntervalOfTimeSavesToo) {
   slow.on_step = [](int64_t, const train::StepResult&) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
   };
+  const int64_t begin = base::now_ns();
   small.train({"checkpoint.every=\"1s\"", "checkpoint.keep=10"}, slow);
+  const auto seconds = static_cast<size_t>((base::now_ns() - begin) / 1'000'000'000);
   const size_t saved = checkpoint::Store(small / "run/checkpoints").list().size();
   EXPECT_GE(saved, 2u);
-  EXPECT_LE(saved, 4u);
+  EXPECT_LE(saved, seconds + 2) << "and the last";
 }
 
 TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
