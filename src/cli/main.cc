@@ -66,7 +66,8 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
 }
 
-// Runs the command. With --json, invalid input is described on standard output as `quintet check --json` does.
+// Runs the command. With --json, invalid input is described on standard output as `quintet check --json`
+// does.
 template <class Action>
 int run_reporting(bool json, const Action& action) {
   if (!json) return action();

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/number.h"

@@ -41,7 +41,8 @@ class Console {
 
   // Whether terminals of this process have colours; off until it is called. Not while consoles print.
   static void allow_colours(bool allowed);
-  // Whether terminals of this process can erase a line; on until it is called. Without, there is no live line.
+  // Whether terminals of this process can erase a line; on until it is called. Without, there is no live
+  // line.
   static void allow_live(bool allowed);
 
   bool is_terminal() const { return terminal_; }

@@ -37,8 +37,8 @@ struct RunOptions {
   std::optional<TraceRange> trace;      // steps to record in trace.json
   observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
   // Polled at every step boundary and, on a CPU without pipeline stages, between the micro-batches of long
-  // steps; a non-zero value (a signal number) on any rank stops all ranks cleanly. The state that is then saved
-  // is that of the last complete step.
+  // steps; a non-zero value (a signal number) on any rank stops all ranks cleanly. The state that is then
+  // saved is that of the last complete step.
   std::function<int()> interrupted;
   double long_step_seconds = 0.5;  // a stop waits for the end of a shorter step
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.

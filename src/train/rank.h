@@ -70,8 +70,8 @@ class Rank {
   // Between the two calls nothing else may access the rank's state.
   void start_step(int64_t step, const data::Batches& batches);
   StepResult finish_step();
-  // Whether the step that was started was abandoned (exec::Executor::abandon_next). It is over then, without a
-  // result; all states are those of the step before.
+  // Whether the step that was started was abandoned (exec::Executor::abandon_next). It is over then, without
+  // a result; all states are those of the step before.
   bool step_was_abandoned();
   // The same value on all ranks. False where the host reads back expert row counts in the middle of a step:
   // queueing such a step takes as long as running it.

@@ -142,8 +142,8 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   return start;
 }
 
-// Whether a run in the folder was killed before it could save, and is the run of this recipe. Only what such a
-// run leaves may be replaced: never weights, nor a recipe that somebody has written or edited.
+// Whether a run in the folder was killed before it could save, and is the run of this recipe. Only what such
+// a run leaves may be replaced: never weights, nor a recipe that somebody has written or edited.
 bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
   if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.metrics())) return false;
   if (base::file_exists(folder.summary()) || base::file_exists(folder.weights())) return false;

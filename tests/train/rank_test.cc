@@ -80,8 +80,8 @@ TEST(Replicas, ADamagedBiasIsFound) {
 }
 
 // Why a schedule with forwards in another order is refused with the global balance loss
-// (compiler/pipeline_schedule.cc): a micro-batch is balanced against the loads of those before it, so the order
-// changes the gradients. With the other scopes it does not.
+// (compiler/pipeline_schedule.cc): a micro-batch is balanced against the loads of those before it, so the
+// order changes the gradients. With the other scopes it does not.
 TEST(Rank, OnlyTheGlobalBalanceLossDependsOnTheOrderOfMicroBatches) {
   for (const std::string scope : {"micro_batch", "sequence", "global"}) {
     SCOPED_TRACE(scope);

@@ -80,8 +80,8 @@ class CpuExecutor : public Executor {
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
 
-  // Abandoning the run (abandon_next). The compute stream asks where a micro-batch begins; the other streams may
-  // be as far as the first call of that micro-batch, so a run that stops does so after this call.
+  // Abandoning the run (abandon_next). The compute stream asks where a micro-batch begins; the other streams
+  // may be as far as the first call of that micro-batch, so a run that stops does so after this call.
   static constexpr int kNever = std::numeric_limits<int>::max();
   std::function<bool()> stop_asked_;
   int next_question_ = kNever;             // the call before which the compute stream asks
