@@ -135,6 +135,10 @@ constexpr KeyDoc kKeys[] = {
      "must "
      "end within the set's first epoch.",
      "[{ path = \"web\", weight = 0.7 }, { path = \"code\", weight = 0.3 }]"},
+    {"data.skip",
+     "Names that are not read inside the folders of data.path: patterns with * and ?. One that ends in / is "
+     "for folders; one with another / is compared with the path inside the folder.",
+     "[\".*\", \"*.csv\", \"drafts/\"]"},
     {"data.tokenizer",
      "\"bytes\": one token per byte; or a Hugging Face tokenizer.json, a tiktoken file or a SentencePiece "
      "model.",
@@ -277,7 +281,8 @@ constexpr KeyDoc kKeys[] = {
     {"run.check_replicas_every", "Steps between comparisons of what should be equal on ranks; 0: off.",
      "100"},
     {"run.timeout", "Seconds that a rank waits in one call, for other ranks or its GPU.", "300"},
-    {"run.dir", "Run folder. Relative to the recipe.", "\"runs/first\"", "runs/NAME"},
+    {"run.dir", "Run folder. Relative to the recipe.", "\"runs/first\"",
+     "runs/NAME in the working directory"},
     {"run.log_every", "Steps between log lines.", "10"},
     {"run.noise_scale_every", "Steps between estimates of the gradient noise scale; 0: off.", "50"},
     {"run.noise_scale_batch", "Sequences of its small batch.", "32", "one micro-batch per data rank"},

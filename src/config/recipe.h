@@ -191,6 +191,8 @@ struct Curriculum {
 struct Data {
   std::vector<std::string> path;  // files and folders; may be empty (plan and program need no data)
   std::vector<BlendSet> blend;    // instead of path: several sets
+  // Names that are not read below a folder: see data/text_source.h.
+  std::vector<std::string> skip = {".*", "build*/", "runs/"};
   std::string tokenizer = "bytes";
   int64_t seq_len = 0;
   double validation_fraction = 0;  // fraction of the tokens held out for evaluation, in [0, 1)

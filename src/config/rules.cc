@@ -69,6 +69,12 @@ void paths_are_named(const Recipe& r, const Fail& fail) {
     if (path.empty()) fail("data.path", "contains an empty entry; each must name a file or a folder");
 }
 
+void skip_has_patterns(const Recipe& r, const Fail& fail) {
+  for (const std::string& pattern : r.data.skip)
+    if (pattern.find_first_not_of('/') == std::string::npos)
+      fail("data.skip", fmt::format("contains \"{}\", which matches no name", pattern), "[]");
+}
+
 // ---- model geometry
 
 void vocab_covers_tokenizer(const Recipe& r, const Fail& fail) {
@@ -640,6 +646,7 @@ std::vector<Rule> general_rules() {
       {"model.preset is a known preset", {"model.preset"}, preset_exists},
       {"data.tokenizer can be loaded", {"data.tokenizer"}, tokenizer_loads},
       {"data.path has no empty entries", {"data.path"}, paths_are_named},
+      {"data.skip has no empty patterns", {"data.skip"}, skip_has_patterns},
 
       {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_covers_tokenizer},
       {"model.kv_heads divides model.heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},

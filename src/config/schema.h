@@ -115,6 +115,7 @@ void for_each_key(R& r, V&& v) {
 
   v("data.path", r.data.path);
   v("data.blend", r.data.blend);
+  v("data.skip", r.data.skip);
   v("data.tokenizer", r.data.tokenizer);
   v("data.seq_len", r.data.seq_len, count_from(1));
   v("data.validation_fraction", r.data.validation_fraction, kBelowOne);

@@ -39,7 +39,7 @@ std::vector<base::Path> prepared_in(const base::Path& folder) {
 }  // namespace
 
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
-                   int64_t checked_tokens) {
+                   int64_t checked_tokens, const TextOptions& options) {
   if (paths.size() == 1) {
     const base::Path& path = paths[0];
     if (is_npy_file(path)) return {open_npy_file(path, tokenizer.vocab_size()), {}};
@@ -65,7 +65,7 @@ Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokeni
           "data.blend takes several",
           paths.size(), path.string());
   Reading files;
-  Corpus corpus = read_text(paths, tokenizer, &files);
+  Corpus corpus = read_text(paths, tokenizer, &files, options);
   return {std::move(corpus), files.text()};
 }
 

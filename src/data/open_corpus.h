@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "data/corpus.h"
+#include "data/text_source.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
@@ -20,6 +21,6 @@ struct Opened {
 // Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their
 // checksums. Text is tokenised into memory. UserError when a token file is not the only path.
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
-                   int64_t checked_tokens);
+                   int64_t checked_tokens, const TextOptions& options = {});
 
 }  // namespace quintet::data

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/glob.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
@@ -19,11 +20,18 @@ namespace {
 
 constexpr size_t kNamedFolders = 4;  // in Reading::text
 
-bool is_hidden(const base::Path& path) { return path.filename().string().starts_with('.'); }
-
-bool is_left_out(const base::Path& folder) {
-  const std::string name = folder.filename().string();
-  return name.starts_with("build") || name == "runs";
+// Whether a file or folder below `root` is left out.
+bool is_skipped(const Skip& skip, const base::Path& root, const base::Path& path, bool is_folder) {
+  const std::string name = path.filename().string(), inside = path.lexically_relative(root).string();
+  return std::any_of(skip.begin(), skip.end(), [&](std::string_view pattern) {
+    if (pattern.ends_with('/')) {
+      if (!is_folder) return false;
+      pattern.remove_suffix(1);
+    }
+    const bool whole = pattern.find('/') != std::string_view::npos;
+    if (pattern.starts_with('/')) pattern.remove_prefix(1);
+    return base::glob_match(pattern, whole ? inside : name);
+  });
 }
 
 void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
@@ -65,7 +73,7 @@ std::string Reading::text() const {
                     fmt::join(folders.begin(), folders.begin() + static_cast<ptrdiff_t>(shown), ", "),
                     shown < folders.size() ? ", ..." : ""));
   }
-  add(hidden, "hidden name", "hidden names");
+  add(names, "file by its name", "files by their names");
   add(links, "link", "links");
   add(token_files, "token file", "token files");
   add(binary, "binary file", "binary files");
@@ -89,7 +97,7 @@ TextOptions text_options(const std::string& text_template, const std::string& en
   return options;
 }
 
-std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
+std::vector<base::Path> text_files(const base::Path& path, Reading* reading, const Skip& skip) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
     config::fail_coded(
@@ -99,18 +107,18 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   Reading ignored;
   Reading& r = reading != nullptr ? *reading : ignored;
   std::vector<base::Path> files = base::list_files(path, [&](const base::Path& folder) {
-    r.hidden += is_hidden(folder);
-    if (is_left_out(folder)) r.folders.push_back(folder.lexically_relative(path).string());
-    if (is_hidden(folder) || is_left_out(folder)) return false;
+    const bool skipped = is_skipped(skip, path, folder, true);
+    if (skipped) r.folders.push_back(folder.lexically_relative(path).string());
+    if (skipped) return false;
     r.token_files += is_token_file(folder);
     return !is_token_file(folder);
   });
   std::sort(r.folders.begin(), r.folders.end());
   std::erase_if(files, [&](const base::Path& file) {
-    const bool hidden = is_hidden(file), link = !hidden && std::filesystem::is_symlink(file),
-               tokens = !hidden && !link && is_token_file(file);
-    r.hidden += hidden, r.links += link, r.token_files += tokens;
-    return hidden || link || tokens;
+    const bool name = is_skipped(skip, path, file, false), link = !name && std::filesystem::is_symlink(file),
+               tokens = !name && !link && is_token_file(file);
+    r.names += name, r.links += link, r.token_files += tokens;
+    return name || link || tokens;
   });
   return files;
 }
@@ -124,7 +132,7 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
   std::set<std::string> seen;
   for (const base::Path& path : paths) {
     const bool named = base::file_exists(path);
-    for (const base::Path& file : text_files(path, &mine)) {
+    for (const base::Path& file : text_files(path, &mine, options.skip)) {
       if (!seen.insert(std::filesystem::weakly_canonical(file).string()).second)
         ++mine.repeated;
       else

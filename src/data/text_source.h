@@ -2,9 +2,10 @@
 // (text/record_reader.h), whose text is its "text" unless a format says otherwise. A folder stands for all such
 // files below it, sorted by path, so the order is the same on every machine. A damaged record is a UserError.
 //
-// Skipped below a folder: names starting with a dot, folders named build* or runs, links, binary files (those
-// with a NUL byte), token file pairs, empty files, and files that were read already. A file or folder given
-// explicitly is never skipped, whatever its name; a file that cannot be used is then a UserError.
+// Skipped below a folder: names that match data.skip, links, binary files (those with a NUL byte), token file
+// pairs, empty files, and files that were read already. A pattern that ends in '/' is for folders only; one
+// with another '/' is compared with the path below the folder, the others with the name. A file or folder
+// given explicitly is never skipped, whatever its name; a file that cannot be used is then a UserError.
 #pragma once
 
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "config/recipe.h"
 #include "data/corpus.h"
 #include "text/document.h"
 #include "tokenizer/tokenizer.h"
@@ -23,23 +25,30 @@ namespace quintet::data {
 // What was read and what was skipped.
 struct Reading {
   int64_t files = 0;                 // read
-  std::vector<std::string> folders;  // skipped because of their names
-  int64_t hidden = 0, links = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
+  std::vector<std::string> folders;  // skipped by data.skip
+  int64_t names = 0;                 // files skipped by it
+  int64_t links = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
 
   // "12 files; skipped 2 folders (build, runs), 3 binary files"
   std::string text() const;
 };
 
+// Patterns of names to skip, as data.skip has them.
+using Skip = std::vector<std::string>;
+inline Skip default_skip() { return config::Data{}.skip; }
+
 struct TextOptions {
   text::DocumentFormat format;
   std::optional<int32_t> end;  // token after each document
+  Skip skip = default_skip();
 };
 // As data.template and data.end spell them; empty: the field "text", no token. UserError.
 TextOptions text_options(const std::string& text_template, const std::string& end,
                          const tokenizer::Tokenizer& tokenizer);
 
 // The files that `path` denotes, in order.
-std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr);
+std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr,
+                                   const Skip& skip = default_skip());
 
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
 Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer,

@@ -33,15 +33,16 @@ auto with_code(const F& load) {
   }
 }
 
-data::Corpus read_set(const std::vector<std::string>& path, const tokenizer::Tokenizer& tokenizer,
-                      std::string& reading) {
+data::Corpus read_set(const std::vector<std::string>& path, const config::Data& options,
+                      const tokenizer::Tokenizer& tokenizer, std::string& reading) {
   if (path.empty())
     config::fail_coded(
         config::kDataExists,
         "data.path is not set: training needs text files, folders of text files, or a token file");
   return with_code([&] {
     data::Opened opened =
-        data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer, kCheckedTokens);
+        data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer, kCheckedTokens,
+                          {.skip = options.skip});
     if (!opened.reading.empty()) reading += (reading.empty() ? "" : "; ") + opened.reading;
     return std::move(opened.corpus);
   });
@@ -252,11 +253,11 @@ RunData load_data(const config::Recipe& recipe) {
   DataMaker maker(recipe);
   maker.set_tokenizer(*tokenizer);
   if (recipe.data.blend.empty())
-    maker.add_set({"", read_set(recipe.data.path, *tokenizer, reading)}, "data.order");
+    maker.add_set({"", read_set(recipe.data.path, recipe.data, *tokenizer, reading)}, "data.order");
   for (const config::BlendSet& set : recipe.data.blend)
-    maker.add_set({set.name, read_set(set.path, *tokenizer, reading)}, "data.order/" + set.name);
+    maker.add_set({set.name, read_set(set.path, recipe.data, *tokenizer, reading)}, "data.order/" + set.name);
   for (const config::EvalSet& set : recipe.eval.sets)
-    maker.add_eval_set({set.name, read_set(set.path, *tokenizer, reading)});
+    maker.add_eval_set({set.name, read_set(set.path, recipe.data, *tokenizer, reading)});
   RunData data = maker.finish();
   data.reading = std::move(reading);
   return data;

@@ -86,14 +86,36 @@ TEST_F(TextSource, SaysWhatWasReadAndSkipped) {
   put("in/build/x.txt", "built");
   put("in/docs/runs/x.txt", "run");
   put("in/.git/x", "hidden");
+  put("in/.x", "hidden");
   std::filesystem::create_symlink(folder / "in/a.txt", folder / "in/link.txt");
   const std::vector<base::Path> paths = {folder / "in", folder / "in/b.txt"};
   Reading reading;
   EXPECT_EQ(texts(read_text(paths, tokenizer, &reading)), (std::vector<std::string>{"text", "more"}));
-  EXPECT_EQ(
-      reading.text(),
-      "2 files; skipped 2 folders (build, docs/runs), 1 hidden name, 1 link, 1 binary file, 1 file read "
-      "already");
+  EXPECT_EQ(reading.text(),
+            "2 files; skipped 3 folders (.git, build, docs/runs), 1 file by its name, 1 link, 1 binary file, "
+            "1 file "
+            "read already");
+}
+
+TEST_F(TextSource, SkipIsARuleThatCanBeChanged) {
+  put("in/a.txt", "1");
+  put("in/b.csv", "2");
+  put("in/.c", "3");
+  put("in/build/d.txt", "4");
+  put("in/runs", "5");  // a file: "runs/" is for folders
+  put("in/old/raw/e.txt", "6");
+  put("in/old/f.txt", "7");
+  const auto read = [&](const Skip& skip) {
+    return texts(load_corpus(folder / "in", tokenizer, nullptr, {.skip = skip}));
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(read(default_skip()), (Texts{"1", "2", "7", "6", "5"}));
+  EXPECT_EQ(read({}), (Texts{"3", "1", "2", "4", "7", "6", "5"}));
+  EXPECT_EQ(read({"*.csv", "?.txt"}), (Texts{"3", "5"}));
+  EXPECT_EQ(read({"old/*/", "runs", "build/"}), (Texts{"3", "1", "2", "7"}));
+  EXPECT_EQ(read({"/old/f.txt", "raw"}), (Texts{"3", "1", "2", "4", "5"}));
+  EXPECT_CONTAINS(user_error([&] { read({"*"}); }),
+                  "0 files; skipped 2 folders (build, old), 4 files by their names");
 }
 
 TEST_F(TextSource, JsonlFaultsNameTheLine) {
