@@ -58,6 +58,7 @@ inline constexpr std::string_view kFolderIsFree = "the run folder is free";
 inline constexpr std::string_view kFolderIsNotInUse = "no other run writes to the run folder";
 inline constexpr std::string_view kDiskHasRoom = "the disk has room for the run";
 inline constexpr std::string_view kFitsInMemory = "the run fits in memory";
+inline constexpr std::string_view kOptionsAreValid = "options and verbs are valid";
 inline constexpr std::string_view kRanksAgree = "all ranks run the same recipe";
 
 }  // namespace quintet::config

@@ -186,6 +186,10 @@ constexpr ProblemCode kCodes[] = {
     {"Q1209", "data.fim has an effect",
      "Fill-in-the-middle rearranges documents, so they must be separated and the rate above 0.",
      "data.fim.suffix_first=0.5", "data.fim.rate=0.5"},
+    {"Q1221", "data.skip has no empty patterns",
+     "Each pattern of data.skip is compared with the names inside the folders of data.path. To read every "
+     "name, give an empty list.",
+     "data.skip=\"\"", "data.skip=[]"},
     {"Q1210", "batch.global = micro x accumulation x dp",
      "A step processes batch.global sequences: each of the dp = dp_replicate x dp_shard data ranks runs "
      "accumulation micro-batches of micro sequences. What is not given is derived, and the product must "
@@ -411,6 +415,9 @@ constexpr ProblemCode kCodes[] = {
     {"Q2020", kFitsInMemory,
      "The planned memory of the ranks on this machine exceeds what is free. 'quintet plan RECIPE' shows the "
      "memory by class; memory.recompute, batch.micro and parallel.zero reduce it."},
+    {"Q2025", kOptionsAreValid,
+     "An option or a verb is unknown, lacks its value, or has one that cannot be read. 'quintet VERB --help' "
+     "lists the options of a verb with their defaults."},
     {"Q2030", kRanksAgree,
      "The processes of one job were started with different recipes, overrides or builds of Quintet."},
 };

@@ -104,7 +104,10 @@ Corpus Corpus::from_documents(std::string name, int64_t vocab,
 void Corpus::read(int64_t begin, std::span<int32_t> out) const {
   QUINTET_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(),
                 "tokens {} to {} of {} requested", begin, begin + static_cast<int64_t>(out.size()), tokens());
-  const std::byte* from = bytes_.data() + static_cast<size_t>(begin) * static_cast<size_t>(width_);
+  const auto size = static_cast<int64_t>(width_);
+  if (blocks_ && !out.empty())
+    blocks_->verify(begin * size, (begin + static_cast<int64_t>(out.size())) * size);
+  const std::byte* from = bytes_.data() + begin * size;
   const auto vocab = static_cast<uint32_t>(vocab_);
   size_t good = 0;
   switch (width_) {

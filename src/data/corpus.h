@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "data/block_checksums.h"
+
 namespace quintet::data {
 
 enum class TokenWidth : uint32_t { U8 = 1, U16 = 2, U32 = 4 };  // the value is the size in bytes
@@ -33,6 +35,9 @@ class Corpus {
   static Corpus from_documents(std::string name, int64_t vocab,
                                const std::vector<std::vector<int32_t>>& documents);
 
+  // Verifies blocks of bytes() when read() first touches them; null: none.
+  void set_checksums(std::shared_ptr<const BlockChecksums> blocks) { blocks_ = std::move(blocks); }
+
   const std::string& name() const { return name_; }
   int64_t tokens() const { return static_cast<int64_t>(offsets_.back()); }
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }
@@ -42,8 +47,8 @@ class Corpus {
   std::span<const std::byte> bytes() const { return bytes_; }
   std::span<const uint8_t> trained() const { return trained_; }
 
-  // Reads tokens [begin, begin + out.size()) into `out`. A token outside the vocabulary (a damaged file) is a
-  // UserError that gives its position. Allocates only to report an error.
+  // Reads tokens [begin, begin + out.size()) into `out`. A damaged block is a UserError, and so is a token
+  // outside the vocabulary, with its position. Allocates only to report an error.
   void read(int64_t begin, std::span<int32_t> out) const;
 
   // Tells the system that tokens [begin, begin + count) will be read soon.
@@ -71,6 +76,7 @@ class Corpus {
   std::span<const uint64_t> offsets_;
   std::shared_ptr<const void> owner_;
   std::span<const uint8_t> trained_;
+  std::shared_ptr<const BlockChecksums> blocks_;
 };
 
 // Packs documents into memory, one after another. Empty documents are skipped.

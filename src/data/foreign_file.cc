@@ -149,7 +149,9 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
           mask_name, bin_name, base::thousands(static_cast<int64_t>(flags)),
           base::thousands(static_cast<int64_t>(mapped->offsets.back())));
   }
-  return made(bin_name, mapped, bin, width, vocab);
+  Corpus corpus = made(bin_name, mapped, bin, width, vocab);
+  corpus.set_checksums(checksums_of_manifest(prefix, bin));
+  return corpus;
 }
 
 MegatronWriter::MegatronWriter(const base::Path& prefix, int64_t vocab)
@@ -187,6 +189,7 @@ void MegatronWriter::add_document(std::span<const int32_t> ids, std::span<const 
     flags_.assign(ids.size(), 1);
     write_flags(trained.empty() ? std::span<const uint8_t>(flags_) : trained);
   }
+  summer_.add(packed_);
   lengths_.push_back(static_cast<int32_t>(ids.size()));
   tokens_ += static_cast<int64_t>(ids.size());
 }
@@ -194,6 +197,7 @@ void MegatronWriter::add_document(std::span<const int32_t> ids, std::span<const 
 void MegatronWriter::finish() {
   if (lengths_.empty())
     base::fail_user("'{}': a token file must contain at least one token", prefix_.string());
+  block_sums_ = summer_.finish();
   base::AtomicFile idx(prefix_.string() + ".idx");
   write_megatron_index(idx, width_, documents(), [&](const std::function<void(int32_t)>& use) {
     for (const int32_t length : lengths_) use(length);

@@ -32,6 +32,8 @@ class MegatronWriter {
   std::optional<uint64_t> mask_checksum() const;
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return static_cast<int64_t>(lengths_.size()); }
+  // Of the blocks of .bin, for the manifest beside it; after finish().
+  const std::vector<uint64_t>& block_sums() const { return block_sums_; }
 
  private:
   base::Path prefix_;
@@ -40,6 +42,8 @@ class MegatronWriter {
   base::AtomicFile bin_;
   std::optional<base::AtomicFile> mask_;
   base::Checksum mask_sum_;
+  BlockSummer summer_;
+  std::vector<uint64_t> block_sums_;
   std::vector<int32_t> lengths_;
   std::vector<std::byte> packed_;
   std::vector<uint8_t> flags_;

@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little,
               "the header is stored little endian and copied without conversion");
 
 constexpr std::array<char, 8> kMagic = {'Q', 'N', 'T', 'T', 'O', 'K', 'E', 'N'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2, kWithoutBlocks = 1;  // version 1 has no checksums of blocks
 
 // docs/formats/token_file.md describes these fields.
 struct Header {
@@ -49,19 +49,29 @@ Header read_header(std::span<const std::byte> idx, const std::string& name) {
                     idx.size(), sizeof(Header) + sizeof(uint64_t));
   Header header;
   std::memcpy(&header, idx.data(), sizeof(Header));
-  if (header.version != kVersion)
-    base::fail_user("'{}' uses token file format version {}; this build reads version {}", name,
-                    header.version, kVersion);
+  if (header.version != kVersion && header.version != kWithoutBlocks)
+    base::fail_user("'{}' uses token file format version {}; this build reads versions {} and {}", name,
+                    header.version, kWithoutBlocks, kVersion);
   return header;
+}
+
+// How many checksums of blocks follow the offsets; whether they are as many as blocks is checked with the
+// tokens.
+uint64_t sums_in(std::span<const std::byte> idx, const Header& header) {
+  return (idx.size() - sizeof(Header)) / sizeof(uint64_t) - header.documents - 2;
 }
 
 // Validates the whole index. Sizes are checked before contents, so that a truncated file is reported as such.
 Header check_index(std::span<const std::byte> idx, const std::string& name) {
   const Header header = read_header(idx, name);
   const uint64_t entries = (idx.size() - sizeof(Header)) / sizeof(uint64_t);
-  if (header.documents >= entries || idx.size() != sizeof(Header) + (header.documents + 2) * sizeof(uint64_t))
-    base::fail_user("'{}' has the wrong size: {} bytes, but an index of {} documents takes 64 + 8 * {}", name,
-                    idx.size(), header.documents, header.documents);
+  const bool has_blocks = header.version != kWithoutBlocks;
+  if (header.documents >= entries || entries < header.documents + 2 ||
+      (!has_blocks && entries > header.documents + 2) ||
+      idx.size() != sizeof(Header) + entries * sizeof(uint64_t))
+    base::fail_user("'{}' has the wrong size: {} bytes, but an index of {} documents takes 64 + 8 * {}{}",
+                    name, idx.size(), header.documents, header.documents,
+                    has_blocks ? ", and 8 for each block of tokens" : "");
   uint64_t stored;
   std::memcpy(&stored, idx.data() + idx.size() - sizeof stored, sizeof stored);
   if (stored != base::checksum_of(idx.first(idx.size() - sizeof stored)))
@@ -109,9 +119,14 @@ Opened open_pair(const base::Path& path) {
   const auto* table = reinterpret_cast<const uint64_t*>(idx.data() + sizeof(Header));
   const std::span<const uint64_t> offsets(table, header.documents + 1);
   check_offsets(offsets, header.tokens, idx_name);
-  return {Corpus(bin_name, bin, static_cast<TokenWidth>(header.width), static_cast<int64_t>(header.vocab),
-                 offsets, pair),
-          header.bin_checksum};
+  Corpus corpus(bin_name, bin, static_cast<TokenWidth>(header.width), static_cast<int64_t>(header.vocab),
+                offsets, pair);
+  if (header.version != kWithoutBlocks) {
+    const uint64_t* sums = table + header.documents + 1;
+    corpus.set_checksums(std::make_shared<const BlockChecksums>(
+        bin_name, bin, std::vector<uint64_t>(sums, sums + sums_in(idx, header))));
+  }
+  return {std::move(corpus), header.bin_checksum};
 }
 
 }  // namespace
@@ -148,6 +163,7 @@ void TokenFileWriter::add_document(std::span<const int32_t> ids) {
   packed_.clear();
   pack_tokens(ids, vocab_, width_, packed_);
   checksum_.add(packed_);
+  blocks_.add(packed_);
   bin_.write(packed_);
   offsets_.push_back(offsets_.back() + ids.size());
 }
@@ -162,10 +178,12 @@ void TokenFileWriter::finish() {
                          static_cast<uint64_t>(vocab_),
                          offsets_.size() - 1,
                          checksum_.value()};
+  const std::vector<uint64_t> blocks = blocks_.finish();
   base::Checksum sum;
   base::AtomicFile idx(idx_of(prefix_));
   for (const auto bytes :
-       {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span<const uint64_t>(offsets_))}) {
+       {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span<const uint64_t>(offsets_)),
+        std::as_bytes(std::span<const uint64_t>(blocks))}) {
     sum.add(bytes);
     idx.write(bytes);
   }

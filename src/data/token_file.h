@@ -18,7 +18,8 @@ bool is_token_file(const base::Path& path);
 base::Path token_file_prefix(const base::Path& path);
 
 // Validates magic, version, sizes, offsets and the checksum of the index; every failure is a UserError. A
-// token outside the vocabulary is detected when it is read, or by verify_token_file.
+// damaged block of tokens, or a token outside the vocabulary, is detected when it is read, or by
+// verify_token_file.
 Corpus open_token_file(const base::Path& path);
 
 // Opens the pair, then checks every token against the vocabulary and the checksum of all tokens.
@@ -38,6 +39,7 @@ class TokenFileWriter {
   TokenWidth width_;
   base::AtomicFile bin_;
   base::Checksum checksum_;
+  BlockSummer blocks_;
   std::vector<uint64_t> offsets_ = {0};
   std::vector<std::byte> packed_;
 };

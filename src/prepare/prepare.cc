@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/parallel_for.h"
 #include "base/printable.h"
+#include "data/block_checksums.h"
 #include "data/megatron_index.h"
 #include "data/text_source.h"
 #include "prepare/duplicates.h"
@@ -444,6 +445,9 @@ Prepared prepare(const Options& options) {
   const std::vector<ShardRecord> shards = work.make_shards(out.shards_reused);
   out.shards = static_cast<int64_t>(shards.size());
   out.manifest = work.join(shards, plan);
+  out.manifest["block_bytes"] = data::kChecksumBlock;
+  out.manifest["block_xxh3"] =
+      data::text_of_sums(data::block_sums(base::MappedFile(options.out / "tokens.bin").bytes()));
   base::write_file_atomically(manifest, base::json_text(out.manifest, 2) + "\n");
   remove_work(options.out);
   return out;

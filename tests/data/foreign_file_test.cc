@@ -112,6 +112,37 @@ TEST(MegatronFile, MaskHoldsTheTrainedFlags) {
   EXPECT_TRUE(open_foreign_file(prefix, 1000)->trained().empty());
 }
 
+// The manifest that `quintet prepare` writes has the checksums of .bin.
+TEST(MegatronFile, DamagedBlocksAreFoundThroughTheManifest) {
+  const test::TempFolder folder;
+  MegatronWriter writer(folder.path() / "a", 1000);
+  writer.add_document(std::vector<int32_t>(kChecksumBlock / 2 + 10, 5));  // a block and 20 bytes
+  writer.finish();
+  ASSERT_EQ(writer.block_sums().size(), 2u);
+  const auto manifest = [&](const std::string& sums) {
+    write_raw(folder.path() / "a.json", R"({"block_bytes": 1048576, "block_xxh3": ")" + sums + "\"}");
+  };
+  const auto read = [&] { return tokens_of(*open_foreign_file(folder.path() / "a", 1000)); };
+  const std::string sums = text_of_sums(writer.block_sums());
+  manifest(sums);
+  EXPECT_EQ(read().size(), static_cast<size_t>(kChecksumBlock / 2 + 10));
+  std::string bytes = bytes_of(folder.path() / "a.bin");
+  bytes[kChecksumBlock + 1] = 1;
+  write_raw(folder.path() / "a.bin", bytes);
+  const std::string message = test::user_error(read);
+  EXPECT_CONTAINS(message, "a.bin' is damaged: block 1 of 2 (bytes 1048576 to 1048595) has checksum ");
+  EXPECT_CONTAINS(message, "expected " + sums.substr(16));
+  manifest(sums.substr(0, 16));
+  EXPECT_CONTAINS(test::user_error(read), "2 blocks, but checksums of 1 blocks");
+  manifest(sums.substr(1));
+  EXPECT_CONTAINS(test::user_error(read), "16 hexadecimal digits per block");
+  // Manifests of others, or none.
+  for (const char* other : {"{}", "[1]", "not JSON"}) {
+    write_raw(folder.path() / "a.json", other);
+    EXPECT_EQ(read()[0], 5) << other;
+  }
+}
+
 TEST(MegatronFile, EveryTruncationAndFlippedSizeIsRefused) {
   const test::TempFolder folder;
   MegatronWriter writer(folder.path() / "a", 1000);

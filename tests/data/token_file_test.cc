@@ -180,7 +180,7 @@ TEST_F(TokenFile, HeaderOfAFaultyWriter) {
   expect_refused("a vocabulary of 1099511627776");
   with(32, ~uint64_t{0});
   expect_refused("wrong size");
-  with(8, 1 | uint64_t{3} << 32);
+  with(8, 2 | uint64_t{3} << 32);
   expect_refused("a token size of 3 bytes");
   with(48, 1);  // first offset
   expect_refused("invalid document offsets");
@@ -190,7 +190,52 @@ TEST_F(TokenFile, HeaderOfAFaultyWriter) {
   expect_refused("invalid document offsets");
 }
 
+// Version 1 has no checksums of blocks: without those of one block, and with its number.
+void make_version_1(std::string& idx) {
+  idx.erase(idx.size() - 16, 8);
+  idx[8] = 1;
+  seal(idx);
+}
+
+TEST_F(TokenFile, VersionOneIsReadWithoutBlocks) {
+  edit(idx, make_version_1);
+  EXPECT_EQ(read_all(verify_token_file(prefix)), (Documents{{1, 2, 299}, {4}, {5, 6}}));
+  edit(bin, [](std::string& s) { s[0] ^= 1; });
+  EXPECT_EQ(read_all(open_token_file(prefix)), (Documents{{0, 2, 299}, {4}, {5, 6}}));
+  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "checksum mismatch");
+}
+
+TEST_F(TokenFile, DamagedBlocksAreFoundWhenTheyAreRead) {
+  constexpr int64_t kTokens = 5 * kChecksumBlock / 4;  // of two bytes: two blocks and a half
+  write(folder / "long", 300, {std::vector<int32_t>(kTokens, 7), {8, 9}});
+  const base::Path file = folder / "long.bin";
+  edit(file, [](std::string& s) { s[kChecksumBlock + 5] ^= 1; });
+  const Corpus corpus = open_token_file(folder / "long");
+  std::vector<int32_t> some(1000);
+  corpus.read(0, some);                                    // block 0
+  corpus.read(kTokens - 900, std::span(some).first(902));  // block 2, to the last token
+  const int64_t second = kChecksumBlock / 2;               // its first token
+  for (const int64_t at : {second, second - 1, 2 * second - 1, 2 * second - 999}) {
+    const std::string message = user_error([&] { corpus.read(at, some); });
+    EXPECT_CONTAINS(
+        message, "'" + file.string() + "' is damaged: block 1 of 3 (bytes 1048576 to 2097151) has checksum ");
+    EXPECT_CONTAINS(message, ", expected ");
+  }
+  corpus.read(second - 1000, some);  // ends before it
+  edit(file, [](std::string& s) { s[kChecksumBlock + 5] ^= 1; });
+  EXPECT_EQ(verify_token_file(folder / "long").tokens(), kTokens + 2);
+}
+
+TEST_F(TokenFile, AnIndexHasOneSumPerBlock) {
+  edit(idx, [](std::string& s) {
+    s.insert(s.size() - 8, 8, 'x');
+    seal(s);
+  });
+  expect_refused("12 bytes, which are 1 blocks, but checksums of 2 blocks");
+}
+
 TEST_F(TokenFile, TokenBeyondTheVocabulary) {
+  edit(idx, make_version_1);
   edit(bin, [](std::string& s) { s[7] = 2; });  // token 3 becomes 4 + 512
   const Corpus corpus = open_token_file(prefix);
   std::vector<int32_t> three(3), four(4);
@@ -202,7 +247,8 @@ TEST_F(TokenFile, TokenBeyondTheVocabulary) {
 
 TEST_F(TokenFile, DamageWithinTheVocabularyIsFoundByVerify) {
   edit(bin, [](std::string& s) { s[0] ^= 1; });
-  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "checksum mismatch");
+  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }),
+                  "block 0 of 1 (bytes 0 to 11) has checksum");
 }
 
 TEST_F(TokenFile, WriterRefusesBadTokensAndLeavesTheOldPair) {

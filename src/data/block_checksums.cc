@@ -1,0 +1,106 @@
+#include "data/block_checksums.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "config/codes.h"
+
+namespace quintet::data {
+namespace {
+
+constexpr size_t kSumDigits = 16;
+
+std::vector<uint64_t> sums_of_text(std::string_view text, const std::string& name) {
+  std::vector<uint64_t> sums;
+  for (size_t at = 0; at < text.size(); at += kSumDigits) {
+    const std::string_view digits = text.substr(at, kSumDigits);
+    uint64_t sum = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), sum, 16);
+    if (digits.size() != kSumDigits || error != std::errc() || end != digits.data() + digits.size())
+      base::fail_user("'{}' is damaged: \"block_xxh3\" must have 16 hexadecimal digits per block", name);
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
+}  // namespace
+
+void BlockSummer::add(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto n = std::min(bytes.size(), static_cast<size_t>(kChecksumBlock - held_));
+    sum_->add(bytes.first(n));
+    bytes = bytes.subspan(n);
+    held_ += static_cast<int64_t>(n);
+    if (held_ < kChecksumBlock) continue;
+    sums_.push_back(sum_->value());
+    sum_.emplace();
+    held_ = 0;
+  }
+}
+
+std::vector<uint64_t> BlockSummer::finish() {
+  if (held_ > 0) sums_.push_back(sum_->value());
+  held_ = 0;
+  return std::move(sums_);
+}
+
+BlockChecksums::BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums)
+    : name_(std::move(name)), bytes_(bytes), sums_(std::move(sums)), verified_(sums_.size()) {
+  const size_t blocks = (bytes_.size() + kChecksumBlock - 1) / kChecksumBlock;
+  if (sums_.size() != blocks)
+    base::fail_user(
+        "'{}' has {} bytes, which are {} blocks, but checksums of {} blocks: it was changed, or "
+        "belongs to another index or manifest",
+        name_, bytes_.size(), blocks, sums_.size());
+}
+
+void BlockChecksums::verify(int64_t begin, int64_t end) const {
+  for (int64_t block = begin / kChecksumBlock; block * kChecksumBlock < end; ++block) {
+    std::atomic<bool>& done = verified_[static_cast<size_t>(block)];
+    if (done.load(std::memory_order_relaxed)) continue;
+    const auto first = static_cast<size_t>(block * kChecksumBlock);
+    const auto part = bytes_.subspan(first, std::min(bytes_.size() - first, size_t{kChecksumBlock}));
+    const uint64_t expected = sums_[static_cast<size_t>(block)], seen = base::checksum_of(part);
+    if (seen != expected)
+      config::fail_coded(
+          config::kDataIsSound,
+          "'{}' is damaged: block {} of {} (bytes {} to {}) has checksum {:016x}, expected {:016x}; copy the "
+          "file again, or write it again with 'quintet prepare'",
+          name_, block, sums_.size(), first, first + part.size() - 1, seen, expected);
+    done.store(true, std::memory_order_relaxed);
+  }
+}
+
+std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
+                                                            std::span<const std::byte> bin) {
+  std::string manifest = prefix.string() + ".json";
+  if (!base::file_exists(manifest) && prefix.filename() == "tokens")
+    manifest = (prefix.parent_path() / "manifest.json").string();
+  if (!base::file_exists(manifest)) return nullptr;
+  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  if (!json.is_object() || !json.contains("block_xxh3")) return nullptr;  // somebody else's file
+  const nlohmann::json& sums = json.at("block_xxh3");
+  if (!sums.is_string() || json.value("block_bytes", nlohmann::json()) != kChecksumBlock)
+    base::fail_user("'{}' is damaged: \"block_xxh3\" must be a string, and \"block_bytes\" {}", manifest,
+                    kChecksumBlock);
+  return std::make_shared<const BlockChecksums>(prefix.string() + ".bin", bin,
+                                                sums_of_text(sums.get<std::string>(), manifest));
+}
+
+std::vector<uint64_t> block_sums(std::span<const std::byte> bytes) {
+  BlockSummer summer;
+  summer.add(bytes);
+  return summer.finish();
+}
+
+std::string text_of_sums(std::span<const uint64_t> sums) {
+  std::string text;
+  for (const uint64_t sum : sums) text += fmt::format("{:016x}", sum);
+  return text;
+}
+
+}  // namespace quintet::data

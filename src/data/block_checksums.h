@@ -1,0 +1,59 @@
+// Checksums of a token file by blocks, verified when a block is first read: a file that was damaged without a
+// change of its size is noticed before its tokens are used, at the cost of one pass over what is read.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/file.h"
+
+namespace quintet::data {
+
+inline constexpr int64_t kChecksumBlock = int64_t{1} << 20;  // bytes; the last block may be shorter
+
+// Sums of the blocks of a file that is written in pieces.
+class BlockSummer {
+ public:
+  void add(std::span<const std::byte> bytes);
+  std::vector<uint64_t> finish();
+
+ private:
+  std::optional<base::Checksum> sum_ = std::make_optional<base::Checksum>();
+  int64_t held_ = 0;  // bytes in the block in progress
+  std::vector<uint64_t> sums_;
+};
+
+class BlockChecksums {
+ public:
+  // `bytes` must outlive it; `name` is the file's. UserError unless there is one sum per block.
+  BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums);
+
+  // Verifies the blocks of bytes [begin, end) that have not been verified. A mismatch is a UserError with the
+  // block and both sums. Safe to call from several threads.
+  void verify(int64_t begin, int64_t end) const;
+
+ private:
+  std::string name_;
+  std::span<const std::byte> bytes_;
+  std::vector<uint64_t> sums_;
+  mutable std::vector<std::atomic<bool>> verified_;
+};
+
+// The sums that the manifest beside a token file (<prefix>.json, or manifest.json beside `quintet prepare`'s
+// tokens.bin) has of its .bin; null when there is no manifest, or one without sums.
+std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
+                                                            std::span<const std::byte> bin);
+
+// The sums of a whole file.
+std::vector<uint64_t> block_sums(std::span<const std::byte> bytes);
+// What a manifest stores of them: one string of 16 hexadecimal digits per block.
+std::string text_of_sums(std::span<const uint64_t> sums);
+
+}  // namespace quintet::data
