@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "config/bad_recipes.h"
 #include "config/codes.h"
 #include "config/key_docs.h"
 #include "config/support.h"
@@ -117,6 +118,56 @@ TEST(Nearest, AdviceIsAcceptedAndNeverLoops) {
   }
   for (const auto& [rule, text] : wrong) ADD_FAILURE() << rule << ":\n" << text;
   EXPECT_GE(advised.size(), 30u);
+}
+
+// ---- advice on one recipe per rule
+
+// What a suggestion proposes, as overrides: values of its own key ("8 or 12", "\"adamw\"", "[0.9, 0.95]"),
+// and of other keys ("0, or data.validation_fraction 0.05"). None when it is in words.
+std::vector<std::string> proposals(const Problem& p) {
+  std::vector<std::string> sets;
+  std::string rest = p.nearest;
+  while (!rest.empty()) {
+    const size_t end = std::min({rest.find(" or "), rest.find(", or "), rest.size()});
+    std::string part = rest.substr(0, end);
+    rest = end == rest.size() ? "" : rest.substr(rest.find("or ", end) + 3);
+    if (const size_t note = part.find(" ("); note != std::string::npos) part.resize(note);
+    const size_t space = part.find_first_of(" =");
+    const std::string word = part.substr(0, space);
+    if (space != std::string::npos && find_key(word) != nullptr) {
+      sets.push_back(word + "=" + part.substr(part.find_first_not_of(" =", space)));
+      continue;
+    }
+    const bool is_value =
+        std::string("\"[{-0123456789").find(part.empty() ? 'x' : part[0]) != std::string::npos ||
+        part == "true" || part == "false";
+    const bool is_one = part.find(' ') == std::string::npos || part[0] == '"' || part[0] == '[';
+    if (is_value && is_one) sets.push_back(p.key + "=" + part);
+  }
+  return sets;
+}
+
+// Every rule is violated once by the table; whoever follows its suggestion has a legal recipe.
+TEST(Nearest, SuggestionsAreAcceptedByAllRules) {
+  std::set<std::string> followed, in_words;
+  const auto follow = [&](std::vector<std::string> overrides, const std::string& text) {
+    for (const Problem& p : problems_with(overrides, text)) {
+      if (p.nearest.empty() || p.name == "unknown key" || find_key(p.key) == nullptr) continue;
+      const std::vector<std::string> sets = proposals(p);
+      (sets.empty() ? in_words : followed).insert(p.name);
+      for (const std::string& set : sets) {
+        std::vector<std::string> mended = overrides;
+        mended.push_back(set);
+        for (const Problem& left : problems_with(mended, text))
+          ADD_FAILURE() << fmt::format("--set {}\n{}\nbut with {}:\n{}", fmt::join(overrides, " --set "),
+                                       to_string(p), set, to_string(left));
+      }
+    }
+  };
+  for (const Bad& bad : bad_recipes()) follow(bad.overrides, kGood);
+  EXPECT_GE(followed.size(), 60u);
+  for (const std::string& name : followed) in_words.erase(name);
+  EXPECT_LE(in_words.size(), 8u) << fmt::format("{}", fmt::join(in_words, "\n"));
 }
 
 }  // namespace
