@@ -35,7 +35,8 @@ void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
     return fail("data.seq_len", numbers, "the length of one sequence in tokens, e.g. 4096");
   const int64_t dp = r.parallel.dp(), meant = std::max<int64_t>(1, global / seq / dp) * dp;
   fail("batch.global", numbers + ". It counts sequences, not tokens",
-       fmt::format("{} sequences, which are {} tokens", meant, thousands(meant * seq)));
+       fmt::format("{}, which {} {} tokens", meant == 1 ? "1 sequence" : fmt::format("{} sequences", meant),
+                   meant == 1 ? "is" : "are", thousands(meant * seq)));
 }
 
 void model_is_compilable(const Recipe& r, const Fail& fail) {
@@ -72,9 +73,10 @@ void program_size_is_limited(const Recipe& r, const Fail& fail) {
   const __int128 all = each * r.batch.accumulation;
   if (all <= kMaxInstructions) return;
   const std::string numbers = fmt::format(
-      "{} micro-batches x {} blocks and {} chunks of logits would compile to about {} instructions per rank; "
+      "{} micro-batches x {} blocks and {} chunk{} of logits would compile to about {} instructions per "
+      "rank; "
       "the limit is {}",
-      thousands(r.batch.accumulation), thousands(blocks), thousands(chunks),
+      thousands(r.batch.accumulation), thousands(blocks), thousands(chunks), chunks == 1 ? "" : "s",
       base::human_count(static_cast<double>(all)), base::human_count(static_cast<double>(kMaxInstructions)));
   if (each > kMaxInstructions / 64)
     return fail("loss.chunk", numbers, fmt::format("{}", std::max<int64_t>(2 * r.loss.chunk, rows / 1024)));

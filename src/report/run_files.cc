@@ -97,8 +97,9 @@ void read_facts(const Json& json, RunFiles& run) {
     if (path.is_string()) paths += (paths.empty() ? "" : ", ") + path.get<std::string>();
   run.data = {{"data", paths},
               {"read", text_of(*data, "reading")},
-              {"tokens", fmt::format("{} in {} documents", base::thousands(count_of(*data, "tokens")),
-                                     base::thousands(count_of(*data, "documents")))},
+              {"tokens", fmt::format("{} in {} document{}", base::thousands(count_of(*data, "tokens")),
+                                     base::thousands(count_of(*data, "documents")),
+                                     count_of(*data, "documents") == 1 ? "" : "s")},
               {"sequences", fmt::format("{} for training, {} for validation, {} tokens each",
                                         base::thousands(count_of(*data, "train_sequences")),
                                         base::thousands(count_of(*data, "validation_sequences")),

@@ -14,8 +14,7 @@ class SentencePiece final : public Tokenizer {
   explicit SentencePiece(std::string_view contents) {
     const auto status = processor_.LoadFromSerializedProto({contents.data(), contents.size()});
     if (!status.ok())
-      base::fail_user("it is neither a tokenizer.json, nor a tiktoken file, nor a SentencePiece model ({})",
-                      base::printable(status.ToString()));
+      base::fail_user("it is neither a tokenizer.json, nor a tiktoken file, nor a SentencePiece model");
   }
   using Tokenizer::encode;
   std::string_view name() const override { return "SentencePiece"; }

@@ -93,8 +93,9 @@ std::string to_table(const VerifyResult& r) {
     ++row.count;
     row.failed += !c.pass;
   }
-  std::string text = fmt::format("{} against one rank: {} ranks, {}, {} steps, {}\n\n", r.layout, r.world,
-                                 r.dtype, r.steps, r.synthetic ? "synthetic tokens" : "the recipe's data");
+  std::string text =
+      fmt::format("{} against one rank: {} ranks, {}, {} step{}, {}\n\n", r.layout, r.world, r.dtype, r.steps,
+                  r.steps == 1 ? "" : "s", r.synthetic ? "synthetic tokens" : "the recipe's data");
   text += fmt::format("{:<28} {:>7} {:>7}  {:>10} {:>10}  {}\n", "compared", "values", "failed", "error",
                       "tolerance", "worst");
   for (const auto& [name, row] : rows)

@@ -156,12 +156,14 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
   const auto line = [&](std::string_view label, const std::string& text) {
     lines.push_back(fmt::format("{:<13}{}", label, text));
   };
-  line("loss",
-       fmt::format("{:.4f} -> {:.4f} in {} steps{}", s.first_loss, s.last_loss, base::thousands(s.steps),
-                   s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
+  if (s.steps > 0)
+    line("loss", fmt::format("{:.4f} -> {:.4f} in {} step{}{}", s.first_loss, s.last_loss,
+                             base::thousands(s.steps), s.steps == 1 ? "" : "s",
+                             s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
   if (!s.evaluations.empty()) line("validation", fmt::format("{:.4f}", s.evaluations.back().loss));
   const auto time = [](double seconds) { return base::human_duration(static_cast<int64_t>(seconds * 1e9)); };
-  line("speed", fmt::format("{} tokens/s", base::thousands(static_cast<int64_t>(s.tokens_per_s))));
+  if (s.steps > 0)
+    line("speed", fmt::format("{} tokens/s", base::thousands(static_cast<int64_t>(s.tokens_per_s))));
   line("time", fmt::format("{}, of which {} set-up", time(s.wall_seconds), time(s.setup_seconds)));
   for (size_t begin = 0; begin < s.ranks.size();) {
     size_t end = begin + 1;

@@ -9,6 +9,7 @@
 #include "config/batch_ramp.h"
 #include "config/length.h"
 #include "config/names.h"
+#include "optim/schedule.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
 #include "schedule/simulate.h"
@@ -204,6 +205,10 @@ class Header {
     const config::Optimizer& o = r_.optimizer;
     line("training", "{}, lr {:g} {}, compute in {}", name_of(o.kind), o.lr, name_of(o.schedule.kind),
          name_of(r_.precision.compute));
+    const config::RunPoint end = config::BatchRamp(r_).end();
+    if (end.in(o.schedule.warmup.unit) < o.schedule.warmup.value)
+      line("", "the warm-up, {}, is longer than the run, which ends at lr {:.3g}",
+           config::length_text(o.schedule.warmup), optim::learning_rate(o, end, end));
   }
 
   void batch() {

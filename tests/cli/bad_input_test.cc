@@ -69,13 +69,13 @@ TEST(BadInput, GenerateFromACudaRunWithoutAGpu) {
 // What `quintet prepare` wrote, damaged at the same size, within the vocabulary.
 TEST(BadInput, DamagedTokenFilesAreRefused) {
   const SmallRun small;
-  const std::string prefix = (small / "tokens").string();
+  const std::string folder = (small / "prepared").string(), prefix = folder + "/tokens";
   ASSERT_EQ(quintet("prepare --tokenizer bytes " + quoted((small / "data.txt").string()) + " --out " +
                     quoted(prefix))
                 .code,
             0);
   const std::string train =
-      "train " + quoted(small.recipe_file().string()) + " --set data.path=" + quoted(prefix);
+      "train " + quoted(small.recipe_file().string()) + " --set data.path=" + quoted(folder);
   EXPECT_EQ(quintet(train + " --dry-run").code, 0);
   std::string tokens = base::read_file(prefix + ".bin");
   tokens[7000] ^= 1;
