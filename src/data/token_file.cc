@@ -94,12 +94,12 @@ void check_offsets(std::span<const uint64_t> offsets, uint64_t tokens, const std
     base::fail_user("'{}' has invalid document offsets: they must increase from 0 to {}", name, tokens);
 }
 
-struct Opened {
+struct OpenedPair {
   Corpus corpus;
   uint64_t bin_checksum;
 };
 
-Opened open_pair(const base::Path& path) {
+OpenedPair open_pair(const base::Path& path) {
   const base::Path prefix = token_file_prefix(path);
   const std::string bin_name = bin_of(prefix).string(), idx_name = idx_of(prefix).string();
   for (const std::string* name : {&bin_name, &idx_name})
@@ -148,7 +148,7 @@ bool is_token_file(const base::Path& path) {
 Corpus open_token_file(const base::Path& path) { return open_pair(path).corpus; }
 
 Corpus verify_token_file(const base::Path& path) {
-  Opened opened = open_pair(path);
+  OpenedPair opened = open_pair(path);
   opened.corpus.check_tokens();  // before the checksum, because it reports the position
   if (base::checksum_of(opened.corpus.bytes()) != opened.bin_checksum)
     base::fail_user("'{}' is damaged or belongs to another index: checksum mismatch", opened.corpus.name());
