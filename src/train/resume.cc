@@ -146,7 +146,9 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
 // a run leaves may be replaced: never weights, nor a recipe that somebody has written or edited.
 bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
   if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.metrics())) return false;
-  if (base::file_exists(folder.summary()) || base::file_exists(folder.weights())) return false;
+  if (base::file_exists(folder.summary())) return false;
+  for (const base::Path& file : base::list_files(folder.path()))
+    if (file.extension() == ".safetensors") return false;
   try {
     const Recipe before = config::load(folder.recipe_file().string());
     if (config::to_toml(before) != base::read_file(folder.recipe_file())) return false;
