@@ -28,7 +28,7 @@ enum class Family : uint8_t { Llama, Gpt2, Neox, Custom };
 
 // The norms of a block: before attention and the feed-forward network, after them (OLMo 2), or both (Gemma).
 enum class NormPlaces : uint8_t { Pre, Post, Both };
-enum class Activation : uint8_t { Silu, Gelu };     // of the gate of a feed-forward network
+enum class Activation : uint8_t { Silu, Gelu };      // of the gate of a feed-forward network
 enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm of Q or K covers
 
 enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
@@ -104,13 +104,13 @@ struct Model {
   // otherwise required.
   int64_t ffn = 0;
   int64_t heads = 0;
-  int64_t kv_heads = 0;      // 0 = derived: heads
-  int64_t head_dim = 0;      // 0 = derived: embed / heads, or mla's nope_dim + rope_dim
-  int64_t vocab = 0;         // 0 = derived: 256 for the byte tokenizer
-  bool tied = false;         // embedding and output head are one parameter
-  double rope_theta = 0;     // llama, neox; 0 = derived: 10000. Stays 0 for gpt2
-  RopeScaling rope_scaling;  // llama, neox
-  int64_t rotary_dim = 0;    // llama, neox: features of each head that are rotated; 0 = derived: head_dim
+  int64_t kv_heads = 0;         // 0 = derived: heads
+  int64_t head_dim = 0;         // 0 = derived: embed / heads, or mla's nope_dim + rope_dim
+  int64_t vocab = 0;            // 0 = derived: 256 for the byte tokenizer
+  bool tied = false;            // embedding and output head are one parameter
+  double rope_theta = 0;        // llama, neox; 0 = derived: 10000. Stays 0 for gpt2
+  RopeScaling rope_scaling;     // llama, neox
+  int64_t rotary_dim = 0;       // llama, neox: features of each head that are rotated; 0 = derived: head_dim
   double local_rope_theta = 0;  // llama: rope_theta, unscaled, of blocks with a window; 0: rope_theta in all
   int64_t no_rope_every = 0;    // llama: every n-th block has no RoPE; 0: all have it
   double norm_eps = 1e-5;
@@ -127,10 +127,10 @@ struct Model {
   double attention_soft_cap = 0;             // llama: scores become cap * tanh(score / cap); 0: off
   double logit_soft_cap = 0;                 // llama: the same for logits
   bool parallel_blocks = false;              // neox: attention and feed-forward network read the same input
-  int64_t max_positions = 0;   // gpt2: rows of the learned position table. Stays 0 for llama
-  double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
-  Moe moe;                     // llama
-  Mla mla;                     // llama
+  int64_t max_positions = 0;                 // gpt2: rows of the learned position table. Stays 0 for llama
+  double dropout = 0;  // gpt2: on embeddings, attention weights and both residual branches
+  Moe moe;             // llama
+  Mla mla;             // llama
   // custom: the dims of its graph that ranks may divide. Its other keys stay as they are and mean nothing,
   // but for layers and vocab, which are the graph's.
   base::DimDemands demands;

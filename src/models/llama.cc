@@ -24,8 +24,7 @@ class Llama {
     if (latent()) return;
     const int64_t rotated = model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
     rope_ = rope_frequencies(model.rope_theta, rotated, model.rope_scaling);
-    local_rope_ =
-        model.local_rope_theta > 0 ? rope_frequencies(model.local_rope_theta, rotated, {}) : rope_;
+    local_rope_ = model.local_rope_theta > 0 ? rope_frequencies(model.local_rope_theta, rotated, {}) : rope_;
   }
 
   void build() {
@@ -98,10 +97,9 @@ class Llama {
     }
     const double scale =
         m_.attention_scale > 0 ? m_.attention_scale : 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
-    const ValueId o = b_.attention(q, k, v,
-                                   {.window = windowed ? m_.sliding_window : 0,
-                                    .scale = scale,
-                                    .soft_cap = m_.attention_soft_cap});
+    const ValueId o = b_.attention(
+        q, k, v,
+        {.window = windowed ? m_.sliding_window : 0, .scale = scale, .soft_cap = m_.attention_soft_cap});
     return b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
   }
 

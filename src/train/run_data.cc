@@ -40,9 +40,8 @@ data::Corpus read_set(const std::vector<std::string>& path, const config::Data& 
         config::kDataExists,
         "data.path is not set: training needs text files, folders of text files, or a token file");
   return with_code([&] {
-    data::Opened opened =
-        data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer, kCheckedTokens,
-                          {.skip = options.skip});
+    data::Opened opened = data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer,
+                                            kCheckedTokens, {.skip = options.skip});
     if (!opened.reading.empty()) reading += (reading.empty() ? "" : "; ") + opened.reading;
     return std::move(opened.corpus);
   });

@@ -71,7 +71,7 @@ TEST(BadInput, DamagedTokenFilesAreRefused) {
   const SmallRun small;
   const std::string folder = (small / "prepared").string(), prefix = folder + "/tokens";
   ASSERT_EQ(quintet("prepare --tokenizer bytes " + quoted((small / "data.txt").string()) + " --out " +
-                    quoted(prefix))
+                    quoted(folder))
                 .code,
             0);
   const std::string train =
