@@ -44,7 +44,10 @@ TEST(BadInput, GenerateFromACudaRunWithoutAGpu) {
   config::Recipe recipe = config::load(small.run_folder().recipe_file().string());
   recipe.run.device = config::DeviceKind::Cuda;
   recipe.precision.tf32 = true;  // not available on a CPU
-  base::write_file_atomically(small.run_folder().recipe_file(), config::to_toml(recipe));
+  const base::Path manifest = checkpoint::find_checkpoint(small.run_dir()) / checkpoint::kManifestFile;
+  checkpoint::Manifest saved = checkpoint::parse_manifest(base::read_file(manifest), "test");
+  saved.run["recipe"] = config::to_toml(recipe);
+  base::write_file_atomically(manifest, to_text(saved));
 
   const Outcome asked = quintet(generate + " --device cpu");
   EXPECT_EQ(asked.code, 0);

@@ -174,7 +174,9 @@ TEST(Checkpoint, LayoutsAreComparedWithItsWeights) {
   // Averages of the weights give another text.
   const std::string generate =
       "generate " + test::quoted(small.run_dir().string()) + " --tokens 20 --temperature 2";
-  EXPECT_NE(test::quintet(generate).out, test::quintet(generate + " --ema").out);
+  const test::Outcome weights = test::quintet(generate), averages = test::quintet(generate + " --ema");
+  EXPECT_EQ(averages.code, 0) << averages.err;
+  EXPECT_NE(weights.out, averages.out);
 }
 
 TEST(Checkpoint, PlansShowWhatASaveNeeds) {
