@@ -1,13 +1,13 @@
-#include <algorithm>
+#include "cli/data_show_verb.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/chat_options.h"
-#include "cli/data_show_verb.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
@@ -57,7 +57,8 @@ Verb add_data_show(CLI::App& data) {
   auto o = std::make_shared<DataShowOptions>();
   CLI::App* show = data.add_subcommand(
       "show", "print the first documents; trained tokens are coloured, or between {+ and +} in a pipe");
-  show->add_option("PATH", o->path, "chat data (.jsonl), or prepared data: a folder or a token file")->required();
+  show->add_option("PATH", o->path, "chat data (.jsonl), or prepared data: a folder or a token file")
+      ->required();
   show->add_option("-n", o->count, "how many")
       ->type_name("N")
       ->capture_default_str()

@@ -53,9 +53,11 @@ Verb add_ledger(CLI::App& data) {
 }  // namespace
 
 Verb add_data(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "look at training data, and at which data shaped which step");
+  CLI::App* command =
+      app.add_subcommand("data", "look at training data, and at which data shaped which step");
   command->require_subcommand(1);
-  auto verbs = std::make_shared<std::vector<Verb>>(std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
+  auto verbs =
+      std::make_shared<std::vector<Verb>>(std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
   return {command, [verbs] {
             for (const Verb& verb : *verbs)
               if (verb.command->parsed()) return verb.action();

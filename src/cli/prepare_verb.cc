@@ -134,8 +134,7 @@ Verb add_prepare(CLI::App& app) {
             o->exact = *dedup != "none";
             o->near = *dedup == "near" ? *similarity : 0;
             o->skip_damaged = *damaged == "skip";
-            if (chat->enabled)
-              return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
+            if (chat->enabled) return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
             return prepare_action(*o);
           }};
 }

@@ -390,7 +390,8 @@ constexpr ProblemCode kCodes[] = {
     {"Q1721", "copies in another rank's memory need another rank",
      "checkpoint.peer_every keeps a copy of every rank's state in another rank's memory, from which it is "
      "restored when the rank is lost. A run of one rank has no other.",
-     "checkpoint.peer_every=1", "checkpoint.peer_every=0"},
+     "parallel.dp_shard=1\nparallel.zero=0\nparallel.tp=1\ncheckpoint.peer_every=1",
+     "checkpoint.peer_every=0"},
 
     // ---- Q20: the run and the machine
     {"Q2001", kDataExists,

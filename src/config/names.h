@@ -16,10 +16,7 @@ struct Names;
 template <>
 struct Names<Family> {
   static constexpr std::array<std::pair<Family, std::string_view>, 4> kTable = {
-      {{Family::Llama, "llama"},
-       {Family::Gpt2, "gpt2"},
-       {Family::Neox, "neox"},
-       {Family::Custom, "custom"}}};
+      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}, {Family::Neox, "neox"}, {Family::Custom, "custom"}}};
 };
 template <>
 struct Names<NormPlaces> {

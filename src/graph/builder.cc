@@ -46,9 +46,8 @@ ValueId Builder::weight(std::string name, std::vector<DimSize> dims, double stdd
 ValueId Builder::norm_weight(std::string name, DimSize dim) { return norm_weight(std::move(name), dim, 0); }
 
 ValueId Builder::norm_weight(std::string name, DimSize dim, double offset) {
-  return graph_.add_param(
-      std::move(name), {options_.compute, {dim}},
-      {.init = offset == 0 ? Init::Ones : Init::Zeros, .decay = false, .block = block_});
+  return graph_.add_param(std::move(name), {options_.compute, {dim}},
+                          {.init = offset == 0 ? Init::Ones : Init::Zeros, .decay = false, .block = block_});
 }
 
 ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {

@@ -74,7 +74,8 @@ class Builder {
   ValueId bias_add(ValueId x, ValueId b);
   struct RmsOptions {
     double offset = 0;  // the factor of an element is offset + w
-    int whole = 1;      // dims of x, the last ones, that are normed together; above 1 w is [embed = their product]
+    int whole =
+        1;  // dims of x, the last ones, that are normed together; above 1 w is [embed = their product]
   };
   ValueId rms_norm(ValueId x, ValueId w, double eps, RmsOptions options);
   ValueId rms_norm(ValueId x, ValueId w, double eps) { return rms_norm(x, w, eps, {}); }

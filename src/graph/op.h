@@ -173,7 +173,7 @@ extern const OpDef kExchangeCounts, kToExperts, kToTokens, kRegroup, kSumCopies;
 extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
 extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
 extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kScale, kSoftCap, kSoftCapDx, kAdd,
-    kDropout, kCast;                                                         // ops/pointwise.cc
+    kDropout, kCast;                                               // ops/pointwise.cc
 extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc

@@ -105,19 +105,23 @@ void encode_line(const chat::ChatTokenizer& tokenizer, const Line& line, const c
     turn.trainable.back() = 1;
     result.documents.push_back(chat::encode_example(tokenizer, turn, last));
   }
-  if (result.documents.empty()) base::fail_user("no token would be trained: no message of the assistant is left");
+  if (result.documents.empty())
+    base::fail_user("no token would be trained: no message of the assistant is left");
 }
 
 class ChatWriter {
  public:
   ChatWriter(const PrepareChatOptions& options, const chat::ChatTokenizer& tokenizer)
-      : options_(options), tokenizer_(tokenizer), writer_(options.out / "tokens", tokenizer.tokens().vocab_size()) {}
+      : options_(options),
+        tokenizer_(tokenizer),
+        writer_(options.out / "tokens", tokenizer.tokens().vocab_size()) {}
 
   void add(const Line& line) {
     const auto kind = kind_of(line.format);
     if (prepared_.kind.empty()) prepared_.kind = kind;
     if (prepared_.kind != kind)
-      base::fail_user("{}: {} after {}: prepare them into folders of their own", line.where, kind, prepared_.kind);
+      base::fail_user("{}: {} after {}: prepare them into folders of their own", line.where, kind,
+                      prepared_.kind);
     lines_.push_back(line);
     if (lines_.size() == kBatchLines) flush();
   }
@@ -164,7 +168,8 @@ class ChatWriter {
       return options_.max_tokens > 0 && static_cast<int64_t>(document.ids.size()) > options_.max_tokens;
     };
     // Pairs stay together.
-    if (prepared_.kind == "pairs" && std::any_of(result.documents.begin(), result.documents.end(), too_long)) {
+    if (prepared_.kind == "pairs" &&
+        std::any_of(result.documents.begin(), result.documents.end(), too_long)) {
       ++prepared_.too_long;
       return;
     }
@@ -189,8 +194,10 @@ class ChatWriter {
       base::fail_user("no trained turn ends with '{}' (--end-of-turn)",
                       base::printable(options_.source.mask.end_of_turn));
     base::fail_user(
-        "the template never trains a token that ends a turn: none of {} trained turns ends with a special token. "
-        "Move the end-of-turn token into the generation block, or name the text that ends a turn with --end-of-turn",
+        "the template never trains a token that ends a turn: none of {} trained turns ends with a special "
+        "token. "
+        "Move the end-of-turn token into the generation block, or name the text that ends a turn with "
+        "--end-of-turn",
         turns_);
   }
 
@@ -232,9 +239,10 @@ PreparedChat prepare_chat(const PrepareChatOptions& given) {
   Json sources = Json::array();
   for (const base::Path& file : files) {
     const std::string contents = base::read_file(file);
-    sources.push_back({{"path", file.string()},
-                       {"bytes", contents.size()},
-                       {"xxh3", fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(contents))))}});
+    sources.push_back(
+        {{"path", file.string()},
+         {"bytes", contents.size()},
+         {"xxh3", fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(contents))))}});
     for_each_line(contents, file.string(), options.source.format, [&](const Line& line) {
       writer.add(line);
       return true;

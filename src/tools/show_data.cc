@@ -11,7 +11,8 @@
 namespace quintet::tools {
 namespace {
 
-ShownDocument shown(const tokenizer::Tokenizer& tokenizer, std::vector<int32_t> ids, std::vector<uint8_t> trained) {
+ShownDocument shown(const tokenizer::Tokenizer& tokenizer, std::vector<int32_t> ids,
+                    std::vector<uint8_t> trained) {
   ShownDocument document{std::move(ids), std::move(trained), {}};
   for (size_t begin = 0; begin < document.ids.size();) {
     size_t end = begin;
@@ -62,7 +63,8 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
                     base::printable(path.string()));
   const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
   const auto corpus = data::open_foreign_file(prefix, tokenizer->vocab_size());
-  if (!corpus) base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data", base::printable(path.string()));
+  if (!corpus)
+    base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data", base::printable(path.string()));
   const auto offsets = corpus->offsets();
   for (size_t i = 0; i + 1 < offsets.size() && i < count; ++i) {
     std::vector<int32_t> ids(offsets[i + 1] - offsets[i]);

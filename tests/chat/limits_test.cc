@@ -34,10 +34,13 @@ TEST(TemplateLimits, EndWithAMessage) {
       {"{{ " + repeat("not ", 9999) + "1 }}", "levels deep"},
       {"{{ " + repeat("- ", 9999) + "1 }}", "levels deep"},
       {repeat("{% if 1 %}", 9999), "levels deep"},
-      {"{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}", "nested more than"},
-      {"{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = {'a': ns.x}.items() %}{% endfor %}",
+      {"{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}",
        "nested more than"},
-      {"{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}", "at most"},
+      {"{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = {'a': ns.x}.items() %}{% endfor "
+       "%}",
+       "nested more than"},
+      {"{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+       "at most"},
       {"{{ range(99999) | list | join('x' * 99999) }}", "at most"},
   };
   for (const auto& [source, message] : cases) {
@@ -45,8 +48,8 @@ TEST(TemplateLimits, EndWithAMessage) {
       Template(source).render({}, 0);
       ADD_FAILURE() << source.substr(0, 100);
     } catch (const base::UserError& error) {
-      EXPECT_NE(std::string(error.what()).find(message), std::string::npos)
-          << source.substr(0, 100) << "\n" << error.what();
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << source.substr(0, 100) << "\n"
+                                                                            << error.what();
       EXPECT_NE(std::string(error.what()).find("line 1, column "), std::string::npos) << error.what();
     }
   }
@@ -56,7 +59,8 @@ TEST(TemplateLimits, ObjectsThatHoldEachOtherAreFreed) {
   // The leak checker of `make asan` sees these if they are not.
   Template(
       "{% set a = namespace() %}{% set a.self = a %}{% macro m() %}{{ m }}{% endmacro %}{% set a.m = m %}"
-      "{% for i in range(2000) %}{% set p = a.p %}{% macro q() %}{{ p }}{% endmacro %}{% set a.p = q %}{% endfor %}"
+      "{% for i in range(2000) %}{% set p = a.p %}{% macro q() %}{{ p }}{% endmacro %}{% set a.p = q %}{% "
+      "endfor %}"
       "{% set b = namespace(a=a) %}{% set a.b = b %}")
       .render({}, 0);
 }

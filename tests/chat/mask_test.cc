@@ -48,7 +48,8 @@ const char* const kTwoTurns =
                      {"role": "assistant", "content": "One"}, {"role": "user", "content": "b"},
                      {"role": "assistant", "content": "Two"}]})";
 const std::string kMarked =
-    "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}A:{% generation %}{{ m.content }}<|im_end|>"
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}A:{% generation %}{{ m.content "
+    "}}<|im_end|>"
     "{% endgeneration %}{% else %}{{ m.role }}:{{ m.content }}{% endif %}\n{% endfor %}";
 
 TEST_F(Mask, IsTheDifferenceOfPrefixesWithoutGenerationBlocks) {
@@ -96,11 +97,14 @@ TEST_F(Mask, ThatIsAllZeroIsRefused) {
                                       {"role": "assistant", "content": "x", "train": false}]})";
   EXPECT_NE(error_of([&] { encode_example(t, example(none), {}); }).find("no token would be trained"),
             std::string::npos);
-  const auto silent = tokenizer("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}");
-  EXPECT_NE(error_of([&] { encode_example(silent, example(kTwoTurns), {}); }).find("no token would be trained"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { example(R"({"messages": [{"role": "user", "content": "a"}]})"); })
-                .find("no message of the assistant"),
+  const auto silent =
+      tokenizer("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_NE(
+      error_of([&] { encode_example(silent, example(kTwoTurns), {}); }).find("no token would be trained"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              example(R"({"messages": [{"role": "user", "content": "a"}]})");
+            }).find("no message of the assistant"),
             std::string::npos);
 }
 
@@ -130,7 +134,8 @@ TEST_F(Mask, RefusesAGenerationPromptThatTheTurnDoesNotBeginWith) {
 
 TEST_F(Mask, CountsTurnsThatEnd) {
   const auto t = tokenizer(
-      "{% for m in messages %}{{ m.role }}:{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>{% endfor %}");
+      "{% for m in messages %}{{ m.role }}:{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>{% "
+      "endfor %}");
   const Encoded encoded = encode_example(t, example(kTwoTurns), {});
   EXPECT_GT(encoded.turns, 0);
   EXPECT_EQ(encoded.ended, 0);
@@ -143,7 +148,10 @@ TEST_F(Mask, TakesATokenAcrossACut) {
       "{% for m in messages %}{{ m.role }}:\n{{ m.content }}</s>{% endfor %}"
       "{% if add_generation_prompt %}assistant:\n{% endif %}");
   const Encoded encoded = encode_example(
-      t, example(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "\nyes"}]})"), {});
+      t,
+      example(
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "\nyes"}]})"),
+      {});
   EXPECT_EQ(encoded.straddling, 1);
   EXPECT_EQ(trained(t, encoded), "\n\nyes</s>");
   EXPECT_EQ(encoded.ids, t.tokens().encode(encoded.text));
@@ -151,7 +159,8 @@ TEST_F(Mask, TakesATokenAcrossACut) {
 
 TEST_F(Mask, FindsCutsByPrefixesWhereTheTokenizerLooksAtTheStart) {
   // Unigram puts a space before a text, so that parts do not have the tokens of the whole.
-  const auto unigram = tokenizer::load_tokenizer(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tokenizers/unigram.json");
+  const auto unigram =
+      tokenizer::load_tokenizer(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tokenizers/unigram.json");
   const std::string text = "the rank sends its shard";
   const auto ids = unigram->encode(text);
   int64_t straddling = 0;
@@ -174,7 +183,8 @@ TEST_F(Mask, OfPlainTextIsTheCompletion) {
 
 TEST_F(Mask, OfPreferencePairsIsWhatFollowsThePrompt) {
   const auto t = tokenizer();
-  const Json json = Json::parse(R"({"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "p"},
+  const Json json =
+      Json::parse(R"({"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "p"},
       {"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
       "rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "p"},
       {"role": "user", "content": "q"}, {"role": "assistant", "content": "bad"}]})");
@@ -197,8 +207,9 @@ TEST_F(Mask, OfAGenerationBlockWithinAMacroIsRefused) {
   const auto t = tokenizer(
       "{% macro turn(m) %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% endmacro %}"
       "{% for m in messages %}{{ turn(m) }}{% endfor %}");
-  EXPECT_NE(error_of([&] { encode_example(t, example(kTwoTurns), {}); }).find("generation block within a macro"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { encode_example(t, example(kTwoTurns), {}); }).find("generation block within a macro"),
+      std::string::npos);
 }
 
 TEST(ChatTokenizerFolder, ReadsTemplatesAndSpecialTokens) {
@@ -226,8 +237,9 @@ TEST(ChatTokenizerFolder, ReadsTemplatesAndSpecialTokens) {
   base::write_file_atomically(folder / "additional_chat_templates" / "rag.jinja", "rag");
   EXPECT_EQ(ChatTokenizer(folder.path().string(), "").chat_template(true).source(), "file");
   EXPECT_EQ(ChatTokenizer(folder.path().string(), "rag").chat_template(false).source(), "rag");
-  EXPECT_NE(error_of([&] { ChatTokenizer(folder.path().string(), "nope"); }).find("its templates: default, rag"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { ChatTokenizer(folder.path().string(), "nope"); }).find("its templates: default, rag"),
+      std::string::npos);
   EXPECT_NE(error_of([] { ChatTokenizer("bytes", "").chat_template(false); }).find("has no chat template"),
             std::string::npos);
 }

@@ -42,25 +42,27 @@ inline nlohmann::ordered_json tiny_tokenizer() {
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added},
-          {"normalizer", nullptr},
-          {"pre_tokenizer",
-           {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
-          {"post_processor", nullptr},
-          {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
-          {"model",
-           {{"type", "BPE"},
-            {"dropout", nullptr},
-            {"unk_token", nullptr},
-            {"continuing_subword_prefix", nullptr},
-            {"end_of_word_suffix", nullptr},
-            {"fuse_unk", false},
-            {"byte_fallback", false},
-            {"vocab", vocab},
-            {"merges", Json::array({Json::array({line, line})})}}}};
+  return {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added},
+      {"normalizer", nullptr},
+      {"pre_tokenizer",
+       {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
+      {"post_processor", nullptr},
+      {"decoder",
+       {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"vocab", vocab},
+        {"merges", Json::array({Json::array({line, line})})}}}};
 }
 
 inline const std::string kChatMl =
@@ -70,11 +72,11 @@ inline const std::string kChatMl =
 inline void write_tiny_tokenizer(const base::Path& folder, const std::string& chat_template = kChatMl) {
   base::make_directories(folder);
   base::write_file_atomically(folder / "tokenizer.json", tiny_tokenizer().dump());
-  base::write_file_atomically(folder / "tokenizer_config.json",
-                              nlohmann::ordered_json{{"bos_token", "<s>"},
-                                                     {"eos_token", {{"content", "</s>"}}},
-                                                     {"chat_template", chat_template}}
-                                  .dump());
+  base::write_file_atomically(
+      folder / "tokenizer_config.json",
+      nlohmann::ordered_json{
+          {"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}, {"chat_template", chat_template}}
+          .dump());
 }
 
 }  // namespace quintet::test

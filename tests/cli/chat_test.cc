@@ -41,7 +41,8 @@ TEST_F(ChatVerbs, PrepareAndShow) {
                            "data show FOLDER/chat.jsonl --tokenizer FOLDER/tok -n 1"}) {
     const Outcome shown = run(what);
     EXPECT_EQ(shown.code, 0) << shown.err;
-    EXPECT_NE(shown.out.find("<|im_start|>assistant\n{+a<|im_end|>+}"), std::string::npos) << what << "\n" << shown.out;
+    EXPECT_NE(shown.out.find("<|im_start|>assistant\n{+a<|im_end|>+}"), std::string::npos) << what << "\n"
+                                                                                           << shown.out;
   }
   const auto json = nlohmann::json::parse(run("data show FOLDER/out --json").out);
   EXPECT_EQ(json["ids"].size(), json["trained"].size());
@@ -51,7 +52,8 @@ TEST_F(ChatVerbs, PrepareAndShow) {
 TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   const std::string chat = "prepare FOLDER/chat.jsonl --chat --tokenizer FOLDER/tok --out FOLDER/new ";
   write("bad.jinja", "{% for m in messages %}{{ m.content | nope }}{% endfor %}");
-  expect_refused(chat + "--chat-template FOLDER/bad.jinja", "line 1, column 39: there is no filter named 'nope'");
+  expect_refused(chat + "--chat-template FOLDER/bad.jinja",
+                 "line 1, column 39: there is no filter named 'nope'");
   write("open.jinja", "{% for m in messages %}");
   expect_refused(chat + "--chat-template FOLDER/open.jinja", "expected '{% else %}'");
   expect_refused(chat + "--chat-template missing", "is neither a file nor a chat template");
@@ -59,9 +61,11 @@ TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   expect_refused(chat + "--format alpaca", "chat.jsonl:1: no field \"instruction\"");
   write("silent.jinja", "{{ bos_token }}");
   expect_refused(chat + "--chat-template FOLDER/silent.jinja", "chat.jsonl:1: no token would be trained");
-  write("endless.jinja", "{% for m in messages %}{{ m.role }}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}");
+  write("endless.jinja",
+        "{% for m in messages %}{{ m.role }}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}");
   expect_refused(chat + "--chat-template FOLDER/endless.jinja", "never trains a token that ends a turn");
-  expect_refused("prepare FOLDER/chat.jsonl --chat --tokenizer bytes --out FOLDER/new", "has no chat template");
+  expect_refused("prepare FOLDER/chat.jsonl --chat --tokenizer bytes --out FOLDER/new",
+                 "has no chat template");
   write("chat.jsonl", "{\"messages\": [{\"content\": \"x\"}]}\n");
   expect_refused(chat, "chat.jsonl:1: message 1 has no \"role\"");
   write("chat.jsonl", "");

@@ -69,9 +69,9 @@ config::Model model_of(const Json& j) {
   m.qkv_bias = j["qkv_bias"];
   m.qk_norm = j["qk_norm"];
   m.max_positions = j["max_positions"];
-  m.norms = j.value("norms", "pre") == "pre"   ? config::NormPlaces::Pre
-            : j["norms"] == "post" ? config::NormPlaces::Post
-                                   : config::NormPlaces::Both;
+  m.norms = j.value("norms", "pre") == "pre" ? config::NormPlaces::Pre
+            : j["norms"] == "post"           ? config::NormPlaces::Post
+                                             : config::NormPlaces::Both;
   m.norm_offset = j.value("norm_offset", 0.0);
   if (j.value("activation", "silu") == "gelu") m.activation = config::Activation::Gelu;
   if (j.value("qk_norm_over", "head") == "all_heads") m.qk_norm_over = config::QkNormOver::AllHeads;

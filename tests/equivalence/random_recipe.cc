@@ -164,9 +164,7 @@ class Generator {
   void model(Recipe& r) {
     config::Model& m = r.model;
     config::Parallel& p = r.parallel;
-    m.family = m.moe.experts > 0 || chance(1, 2) ? Family::Llama
-               : chance(1, 3)                    ? Family::Neox
-                                                 : Family::Gpt2;
+    m.family = m.moe.experts > 0 || chance(1, 2) ? Family::Llama : chance(1, 3) ? Family::Neox : Family::Gpt2;
     m.layers = pick(1, 2);
     m.vocab = 256 + pick(0, 17);
     m.tied = chance(1, 2);

@@ -1,6 +1,5 @@
 // Chat templates: a template that is accepted renders a conversation, or refuses it with a message.
 #include "chat/template.h"
-
 #include "fuzz/target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -13,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object",
           "properties": {"a": {"type": "string"}}, "required": ["a"]}}}])");
   return fuzz::run([&] {
-    const chat::ChatTemplate chat_template(fuzz::text_of(data, size), {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    const chat::ChatTemplate chat_template(fuzz::text_of(data, size),
+                                           {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     const auto first = chat_template.render(messages, tools, {});
     const auto again = chat_template.render(messages, tools, {});
     fuzz::require(first.text == again.text, "two renderings differ");

@@ -158,9 +158,7 @@ std::vector<Refusal> refusals() {
       {&kRope, "real positions", operand(1, f32({T}))},
       {&kRope, "positions of other rows", operand(1, resized(row, 0, 9))},
       {&kRope, "too many frequencies",
-       [](OpCase& c) {
-         c.attrs.set("inv_freq", std::vector<double>(9, 0.1));
-       }},
+       [](OpCase& c) { c.attrs.set("inv_freq", std::vector<double>(9, 0.1)); }},
       {&kAttention, "q of two dims", operand(0, x)},
       {&kAttention, "another head_dim in k", operand(1, resized(k, 2, 4))},
       {&kAttention, "other KV heads in v", operand(2, resized(k, 1, 4))},

@@ -58,10 +58,12 @@ TEST_F(PrepareChat, WritesTokensFlagsAndAManifest) {
 
 TEST_F(PrepareChat, DoesNotDependOnThreads) {
   std::string lines;
-  for (int i = 0; i < 300; ++i) lines += line("q" + std::to_string(i), std::string(static_cast<size_t>(i % 7) + 1, 'x'));
+  for (int i = 0; i < 300; ++i)
+    lines += line("q" + std::to_string(i), std::string(static_cast<size_t>(i % 7) + 1, 'x'));
   PrepareChatOptions o = options(lines);
   prepare_chat(o);
-  const std::string bin = base::read_file(o.out / "tokens.bin"), mask = base::read_file(o.out / "tokens.mask");
+  const std::string bin = base::read_file(o.out / "tokens.bin"),
+                    mask = base::read_file(o.out / "tokens.mask");
   o.threads = 1;
   prepare_chat(o);
   EXPECT_EQ(base::read_file(o.out / "tokens.bin"), bin);
@@ -85,7 +87,8 @@ TEST_F(PrepareChat, KeepsPairsTogether) {
 
 TEST_F(PrepareChat, KeepsTheColumnsOfPrompts) {
   prepare_chat(options(R"({"prompt": "2+2=", "answer": 4})"
-                       "\n" R"({"prompt": "1+2=", "answer": 3})"
+                       "\n"
+                       R"({"prompt": "1+2=", "answer": 3})"
                        "\n"));
   EXPECT_EQ(base::read_file(folder_ / "out" / "columns.jsonl"), "{\"answer\": 4}\n{\"answer\": 3}\n");
   EXPECT_TRUE(corpus().trained().empty());
@@ -123,13 +126,15 @@ TEST_F(PrepareChat, BadExamplesAreReportedWithFileAndLine) {
   EXPECT_NE(error_of(none).find("no example is left"), std::string::npos);
 
   const PrepareChatOptions mixed = options(line("q", "a") + R"({"prompt": "x", "completion": "y"})" + "\n");
-  EXPECT_NE(error_of(mixed).find("chat.jsonl:2: no field \"messages\""), std::string::npos) << error_of(mixed);
+  EXPECT_NE(error_of(mixed).find("chat.jsonl:2: no field \"messages\""), std::string::npos)
+      << error_of(mixed);
 }
 
 TEST_F(PrepareChat, RefusesATemplateThatNeverTrainsTheEndOfATurn) {
-  test::write_tiny_tokenizer(folder_ / "tokenizer",
-                             "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{% endgeneration %}"
-                             "<|im_end|>{% endfor %}");
+  test::write_tiny_tokenizer(
+      folder_ / "tokenizer",
+      "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{% endgeneration %}"
+      "<|im_end|>{% endfor %}");
   PrepareChatOptions o = options(line("q", "a."));
   EXPECT_NE(error_of(o).find("never trains a token that ends a turn"), std::string::npos) << error_of(o);
   EXPECT_FALSE(base::file_exists(o.out / "tokens.bin"));
@@ -140,7 +145,8 @@ TEST_F(PrepareChat, RefusesATemplateThatNeverTrainsTheEndOfATurn) {
 // The whole way: conversations, prepared data, the batches of a run.
 TEST_F(PrepareChat, OnlyTokensOfTheAssistantReachTheLoss) {
   std::string lines;
-  for (int i = 0; i < 60; ++i) lines += line("question " + std::to_string(i), "answer " + std::to_string(i * i));
+  for (int i = 0; i < 60; ++i)
+    lines += line("question " + std::to_string(i), "answer " + std::to_string(i * i));
   const PreparedChat prepared = prepare_chat(options(lines));
   const data::Corpus corpus = this->corpus();
   const int64_t seq_len = 32;
@@ -162,10 +168,10 @@ TEST_F(PrepareChat, OnlyTokensOfTheAssistantReachTheLoss) {
 
   const test::SmallRun run;
   const auto trained = run.train({"data.path=" + (folder_ / "out" / "tokens").string(),
-                                  "data.tokenizer=" + (folder_ / "tokenizer").string(), "data.validation_fraction=0",
-                                  "batch.global=" + std::to_string(samples), "batch.micro=1", "run.steps=1",
-                                  "parallel.dp_shard=1", "parallel.zero=0", "parallel.tp=1",
-                                  "parallel.sequence_parallel=false"});
+                                  "data.tokenizer=" + (folder_ / "tokenizer").string(),
+                                  "data.validation_fraction=0", "batch.global=" + std::to_string(samples),
+                                  "batch.micro=1", "run.steps=1", "parallel.dp_shard=1", "parallel.zero=0",
+                                  "parallel.tp=1", "parallel.sequence_parallel=false"});
   const auto metrics = test::read_metrics(run.run_dir() / "metrics.jsonl");
   bool found = false;
   for (const auto& record : metrics)

@@ -312,8 +312,8 @@ ExprPtr ExpressionParser::subscript(ExprPtr value, uint32_t at) {
   ExprPtr second = part();
   ExprPtr third = skip_op(":") ? part() : nullptr;
   expect_op("]");
-  return sealed(make_of(ExprType::Slice, at, std::move(value), std::move(first), std::move(second),
-                        std::move(third)));
+  return sealed(
+      make_of(ExprType::Slice, at, std::move(value), std::move(first), std::move(second), std::move(third)));
 }
 
 CallArgs ExpressionParser::call_args() {

@@ -13,7 +13,7 @@ namespace quintet::chat::jinja {
 
 constexpr int64_t kMostText = int64_t{16} << 20;  // bytes of one string
 constexpr int64_t kMostItems = 1'000'000;         // of one list that a template makes
-constexpr int64_t kMostSteps = 5'000'000;        // of one rendering
+constexpr int64_t kMostSteps = 5'000'000;         // of one rendering
 constexpr int kMostFrames = 1'000;                // expressions and statements within each other
 
 class Runtime;

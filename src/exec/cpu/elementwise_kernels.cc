@@ -36,11 +36,13 @@ const std::vector<Kernel>& elementwise_kernels() {
        }},
       {&graph::kSwiGluDx,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
+         decode::swiglu_gradients(
+             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluBackward,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
+         decode::swiglu_gradients(
+             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., *b.pool, decode::gate_of(b)); });
        }},
       {&graph::kGelu,
        [](const Bound& b, bool) {
@@ -48,7 +50,8 @@ const std::vector<Kernel>& elementwise_kernels() {
        }},
       {&graph::kGeluDx,
        [](const Bound& b, bool) {
-         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., *b.pool, decode::gelu_form(b)); });
+         decode::map_two(
+             b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., *b.pool, decode::gelu_form(b)); });
        }},
       {&graph::kScale,
        [](const Bound& b, bool) {

@@ -61,7 +61,8 @@ const std::vector<Kernel>& norm_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRmsNorm,
        [](const Bound& b, bool) {
-         decode::rms_norm(b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., *b.pool, decode::norm_offset(b)); });
+         decode::rms_norm(
+             b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., *b.pool, decode::norm_offset(b)); });
        }},
       {&graph::kAddRmsNorm, add_rms_norm},
       {&graph::kRmsNormDx, rms_norm_dx},

@@ -39,11 +39,13 @@ const std::vector<Kernel>& elementwise_kernels() {
        }},
       {&graph::kSwiGluDx,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
+         decode::swiglu_gradients(
+             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
        }},
       {&graph::kSwiGluBackward,
        [](const Bound& b, bool) {
-         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
+         decode::swiglu_gradients(
+             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
        }},
       {&graph::kGelu,
        [](const Bound& b, bool) {
@@ -51,7 +53,8 @@ const std::vector<Kernel>& elementwise_kernels() {
        }},
       {&graph::kGeluDx,
        [](const Bound& b, bool) {
-         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream, decode::gelu_form(b)); });
+         decode::map_two(
+             b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream, decode::gelu_form(b)); });
        }},
       {&graph::kScale,
        [](const Bound& b, bool) {
@@ -63,7 +66,8 @@ const std::vector<Kernel>& elementwise_kernels() {
        }},
       {&graph::kSoftCapDx,
        [](const Bound& b, bool) {
-         decode::map_two_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap_backward<T>(a..., b.stream); });
+         decode::map_two_by(b, "cap",
+                            [&]<class T>(T, auto... a) { k::soft_cap_backward<T>(a..., b.stream); });
        }},
       {&graph::kAdd,
        [](const Bound& b, bool) {

@@ -14,15 +14,18 @@ const std::vector<Kernel>& norm_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRmsNorm,
        [](const Bound& b, bool) {
-         decode::rms_norm(b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., b.stream, decode::norm_offset(b)); });
+         decode::rms_norm(
+             b, [&]<class T>(T, auto... a) { k::rmsnorm<T>(a..., b.stream, decode::norm_offset(b)); });
        }},
       {&graph::kAddRmsNorm,
        [](const Bound& b, bool) {
-         decode::add_rms_norm(b, [&]<class T>(T, auto... a) { k::add_rmsnorm<T>(a..., b.stream, decode::norm_offset(b)); });
+         decode::add_rms_norm(
+             b, [&]<class T>(T, auto... a) { k::add_rmsnorm<T>(a..., b.stream, decode::norm_offset(b)); });
        }},
       {&graph::kRmsNormDx,
        [](const Bound& b, bool) {
-         decode::rms_norm_dx(b, [&]<class T>(T, auto... a) { k::rmsnorm_dx<T>(a..., b.stream, decode::norm_offset(b)); });
+         decode::rms_norm_dx(
+             b, [&]<class T>(T, auto... a) { k::rmsnorm_dx<T>(a..., b.stream, decode::norm_offset(b)); });
        }},
       {&graph::kRmsNormDw,
        [](const Bound& b, bool accumulate) {
@@ -30,8 +33,9 @@ const std::vector<Kernel>& norm_kernels() {
        }},
       {&graph::kRmsNormBackward,
        [](const Bound& b, bool accumulate) {
-         decode::rms_norm_backward(b, accumulate,
-                                   [&]<class T>(T, auto... a) { k::rmsnorm_backward<T>(a..., b.stream, decode::norm_offset(b)); });
+         decode::rms_norm_backward(b, accumulate, [&]<class T>(T, auto... a) {
+           k::rmsnorm_backward<T>(a..., b.stream, decode::norm_offset(b));
+         });
        }},
       {&graph::kLayerNorm,
        [](const Bound& b, bool) {

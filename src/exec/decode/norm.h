@@ -31,8 +31,8 @@ template <class K>
 void rms_norm(const Operands& b, K&& kernel) {  // x, w -> y, rstd
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
-    kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<Stat<T>>(1), norm_rows(*b.instr), norm_size(*b.instr),
-           b.instr->attrs.real("eps"));
+    kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<Stat<T>>(1), norm_rows(*b.instr),
+           norm_size(*b.instr), b.instr->attrs.real("eps"));
   });
 }
 template <class K>
@@ -57,8 +57,8 @@ void rms_norm_dw(const Bound& bound, bool accumulate, K&& kernel) {  // dy, x, r
   const graph::Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T t) {
     with_gradients<T>(bound, {0}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
-      kernel(t, b.input<T>(0), b.input<T>(1), b.input<Stat<T>>(2), dw[0], add, norm_rows(*b.instr), norm_size(*b.instr),
-             workspace);
+      kernel(t, b.input<T>(0), b.input<T>(1), b.input<Stat<T>>(2), dw[0], add, norm_rows(*b.instr),
+             norm_size(*b.instr), workspace);
     });
   });
 }
@@ -70,7 +70,8 @@ void rms_norm_backward(const Bound& bound, bool accumulate,
   with_type(x.dtype, [&]<class T>(T t) {
     with_gradients<T>(bound, {1}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
       kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<Stat<T>>(3), b.last_input<T>(4),
-             b.output<T>(0), b.last_output<T>(2), dw[0], add, norm_rows(*b.instr), norm_size(*b.instr), workspace);
+             b.output<T>(0), b.last_output<T>(2), dw[0], add, norm_rows(*b.instr), norm_size(*b.instr),
+             workspace);
     });
   });
 }

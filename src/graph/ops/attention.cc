@@ -271,9 +271,9 @@ std::vector<OpDim> dims_packed(const std::vector<Type>& in, const std::vector<Ty
 }
 
 const std::vector<AttrSpec> kAttrs = {
-    {"seq_len", AttrKind::Integer}, {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
-    {"dropout", AttrKind::Real},    {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
-    {"ulysses", AttrKind::Integer}, {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer},
+    {"seq_len", AttrKind::Integer},    {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
+    {"dropout", AttrKind::Real},       {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
+    {"ulysses", AttrKind::Integer},    {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer},
     {"soft_cap", AttrKind::Real, true}};
 
 std::vector<AttrSpec> hop_attrs() {

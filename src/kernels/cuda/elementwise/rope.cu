@@ -23,7 +23,7 @@ struct Rope {
   Stat<T> scale, sine_scale;
   int64_t x_stride, y_stride, tokens;
   int heads, half, width;  // pairs of a head; its elements
-  unsigned groups;  // of group_heads heads each
+  unsigned groups;         // of group_heads heads each
   int group_heads;
 };
 
@@ -127,7 +127,8 @@ void launch_rope(Rope<T> a, Stream stream) {
 
 template <class T>
 void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq, double scale, T* y,
-          int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, Stream stream, int64_t rotated) {
+          int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, Stream stream,
+          int64_t rotated) {
   const int64_t half = (rotated == 0 ? head_dim : rotated) / 2;
   if (tokens <= 0 || heads <= 0 || half <= 0) return;
   const Rope<T> a{.x = x,
@@ -143,7 +144,8 @@ void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* 
                   .half = static_cast<int>(half),
                   .width = static_cast<int>(head_dim)};
   constexpr int V = kWide<T>;
-  if (half % V == 0 && head_dim % V == 0 && x_stride % V == 0 && y_stride % V == 0 && all_aligned16(x, y, inv_freq))
+  if (half % V == 0 && head_dim % V == 0 && x_stride % V == 0 && y_stride % V == 0 &&
+      all_aligned16(x, y, inv_freq))
     launch_rope<T, V>(a, stream);
   else
     launch_rope<T, 1>(a, stream);

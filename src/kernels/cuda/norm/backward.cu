@@ -296,7 +296,8 @@ __global__ void __launch_bounds__(kNormAnyThreads) dx_any_kernel(Backward<T> a) 
   group_sum<0>(total, shared);
   const S along = total[0] / S(a.n), level = total[1] / S(a.n);
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    const S w = load<1>(a.w + i).v[0] + a.offset, h = normed<kCentred>(load<1>(a.x + start + i).v[0], mean, rstd);
+    const S w = load<1>(a.w + i).v[0] + a.offset,
+            h = normed<kCentred>(load<1>(a.x + start + i).v[0], mean, rstd);
     auto d = load<1>(a.dy + start + i);
     d.v[0] = rstd * (d.v[0] * w - level - h * along);
     if (a.addend != nullptr) d.v[0] += load<1>(a.addend + start + i).v[0];
@@ -399,10 +400,9 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
                 int64_t rows, int64_t n, Stream stream, double offset) {
-  backward<false, true, false>(
-      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n,
-                  static_cast<Stat<T>>(offset)},
-      static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
+  backward<false, true, false>(Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr,
+                                           rows, n, static_cast<Stat<T>>(offset)},
+                               static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
