@@ -166,7 +166,7 @@ inline std::vector<Bad> other_bad_recipes() {
        ""},
       {{"checkpoint.every='10 weeks'"}, "type", "checkpoint.every", {"10 weeks", "\"90s\""}, "\"10min\""},
       {{"checkpoint.every=-1"}, "type", "checkpoint.every", {"must be a number of steps"}, "\"10min\""},
-      {{"checkpoint.peer_every=1"},
+      {{"checkpoint.peer_every=1", "parallel.dp_shard=1", "parallel.zero=0", "parallel.tp=1"},
        "copies in another rank's memory need another rank",
        "checkpoint.peer_every",
        {"there is only one"},
