@@ -19,7 +19,7 @@ import tomllib
 
 from check_status import SECTIONS, Tree, read
 
-FILES = ("run.json",)  # look like keys, are files of a run
+FILES = ("run.json", "model.safetensors")  # look like keys, are files
 # Keys whose value has names of its own.
 OPEN_KEYS = ("optimizer.groups", "batch.ramp", "parallel.dims")
 # A line may name a key that does not exist, if it says so; a command, if its comment says "exit code 2".

@@ -23,6 +23,7 @@
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
+#include "config/place_paths.h"
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "config/schema.h"
@@ -682,46 +683,6 @@ void find_schedule_file(Parallel& p, const base::Path& folder) {
 // The largest file that is read as a recipe.
 constexpr int64_t kMaxRecipeBytes = int64_t{4} << 20;
 
-// Makes the paths of the recipe absolute. Values of overrides have no line (apply_override).
-void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Report& report) {
-  namespace fs = std::filesystem;
-  const auto in_file = [&](const char* key) {
-    const auto leaf = leaves.find(key);
-    return leaf != leaves.end() && leaf->second->source().begin.line > 0;
-  };
-  const auto absolute = [&](const char* key, const std::string& text) {
-    if (text.empty()) return text;  // reported by a rule
-    const base::Path path(text);
-    const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
-    // The likeliest mistake, reported before "no data": the path is relative to the working directory.
-    const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");
-    if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed) && fs::exists(path))
-      report.add(
-          "paths are relative to the recipe", key,
-          fmt::format("\"{}\" is relative to the recipe's folder, where it does not exist; it exists in "
-                      "the working directory",
-                      text),
-          fmt::format(
-              "\"{}\"",
-              fs::absolute(path).lexically_relative(fs::absolute(folder).lexically_normal()).string()));
-    return placed.string();
-  };
-  for (std::string& path : r.data.path) path = absolute("data.path", path);
-  for (BlendSet& set : r.data.blend)
-    for (std::string& path : set.path) path = absolute("data.blend", path);
-  for (EvalSet& set : r.eval.sets)
-    for (std::string& path : set.path) path = absolute("eval.sets", path);
-  if (const std::string& by = r.data.curriculum.by; !by.empty() && by != "length")
-    r.data.curriculum.by = absolute("data.curriculum.by", by);
-  if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
-  if (leaves.contains("run.dir")) {
-    if (r.run.dir.empty())
-      report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
-    r.run.dir = absolute("run.dir", r.run.dir);
-  }
-  r.checkpoint.dir = absolute("checkpoint.dir", r.checkpoint.dir);
-}
-
 // Options of axes with one rank.
 void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes) {
   Parallel& p = r.parallel;
@@ -778,7 +739,11 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   neutralise(recipe, leaves, idle);
 
   if (folder) {
-    place_paths(recipe, leaves, *folder, report);
+    const auto in_file = [&](const char* key) {  // values of overrides have no line (apply_override)
+      const auto leaf = leaves.find(key);
+      return leaf != leaves.end() && leaf->second->source().begin.line > 0;
+    };
+    place_paths(recipe, *folder, in_file, leaves.contains("run.dir"), report);
     find_schedule_file(recipe.parallel, *folder);
   }
   fill_in(recipe, report);

@@ -1,0 +1,45 @@
+#include "config/place_paths.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace quintet::config {
+
+void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(const char* key)>& in_file,
+                 bool has_run_dir, Report& report) {
+  namespace fs = std::filesystem;
+  const auto absolute = [&](const char* key, const std::string& text) {
+    if (text.empty()) return text;  // reported by a rule
+    const base::Path path(text);
+    const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
+    // The likeliest mistake, reported before "no data": the path is relative to the working directory.
+    const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");
+    if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed) && fs::exists(path))
+      report.add(
+          "paths are relative to the recipe", key,
+          fmt::format("\"{}\" is relative to the recipe's folder, where it does not exist; it exists in "
+                      "the working directory",
+                      text),
+          fmt::format(
+              "\"{}\"",
+              fs::absolute(path).lexically_relative(fs::absolute(folder).lexically_normal()).string()));
+    return placed.string();
+  };
+  for (std::string& path : r.data.path) path = absolute("data.path", path);
+  for (BlendSet& set : r.data.blend)
+    for (std::string& path : set.path) path = absolute("data.blend", path);
+  for (EvalSet& set : r.eval.sets)
+    for (std::string& path : set.path) path = absolute("eval.sets", path);
+  if (const std::string& by = r.data.curriculum.by; !by.empty() && by != "length")
+    r.data.curriculum.by = absolute("data.curriculum.by", by);
+  if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
+  if (has_run_dir) {
+    if (r.run.dir.empty())
+      report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
+    r.run.dir = absolute("run.dir", r.run.dir);
+  }
+  r.checkpoint.dir = absolute("checkpoint.dir", r.checkpoint.dir);
+}
+
+}  // namespace quintet::config

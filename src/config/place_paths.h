@@ -1,0 +1,17 @@
+// Paths in a recipe.
+#pragma once
+
+#include <functional>
+
+#include "base/file.h"
+#include "config/recipe.h"
+#include "config/report.h"
+
+namespace quintet::config {
+
+// Makes the paths of a recipe absolute. Those of keys that stand in the recipe's file are relative to its
+// folder, those of overrides to the working directory. has_run_dir: run.dir was given.
+void place_paths(Recipe& recipe, const base::Path& folder,
+                 const std::function<bool(const char* key)>& in_file, bool has_run_dir, Report& report);
+
+}  // namespace quintet::config
