@@ -590,9 +590,10 @@ void start_from_hf(Recipe& recipe, const Leaves& leaves, const std::optional<bas
   for (const std::string& problem : config.problems)
     report.add("config.json is supported", "model.hf", fmt::format("{}: {}", kHfConfigFile, problem));
   if (!config.problems.empty()) return spoil_model(leaves, report);
-  Model model = config.model;
-  model.hf = path.string();
-  start_from_model(recipe, &model, leaves);
+  recipe.model = config.model;
+  recipe.model.hf = path.string();
+  const std::string rope = given_text(leaves, "model.rope_scaling.kind");
+  if (!rope.empty() && rope != name_of(config.model.rope_scaling.kind)) recipe.model.rope_scaling = {};
   if (leaves.contains("data.tokenizer")) return;
   if (has_tokenizer(path))
     recipe.data.tokenizer = path.string();
