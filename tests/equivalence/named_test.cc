@@ -125,25 +125,8 @@ TEST(Norm, HybridShardingCountsOnce) {
   }
 }
 
-// Trust ratios are those of whole parameters: what tensor-parallel ranks hold in common (norms, biases, KV
-// heads shared by two ranks) counts once. Norms and biases have a ratio only where a group gives them weight
-// decay.
-TEST(Norm, TrustRatiosCountReplicatedWeightsOnce) {
-  for (const config::OptimizerKind kind : {config::OptimizerKind::Lamb, config::OptimizerKind::Lars})
-    for (const int64_t zero : {0, 2}) {
-      SCOPED_TRACE(zero);
-      Recipe r = small_recipe();
-      r.model.qk_norm = r.model.qkv_bias = true;
-      r.parallel.tp = 4;
-      r.parallel.dp_shard = zero > 0 ? 2 : 1;
-      r.parallel.zero = zero;
-      r.optimizer.kind = kind;
-      r.optimizer.groups = {{.match = "*", .kind = {}, .lr = {}, .weight_decay = 0.1}};
-      expect_equal(resolved(r, 2, 1));
-    }
-}
-
-// The same for the largest element, which is that of all ranks, and for Adafactor's averages.
+// Norms of other kinds: the largest element, which is that of all ranks, and the sums of Adafactor. (Trust
+// ratios of LAMB and LARS do not change if both of their norms count a parameter twice.)
 TEST(Norm, ReplicatedWeightsUnderOtherNorms) {
   Recipe r = small_recipe();
   r.model.qk_norm = r.model.qkv_bias = true;
