@@ -43,8 +43,8 @@ double kept_weights_bytes(const config::Recipe& r) {
 double bytes_outside_plan(const ModelledRun& run, const plan::Report& report) {
   const config::Recipe& r = report.recipe;
   const double ranks = static_cast<double>(r.parallel.tp);
-  const double tokens = static_cast<double>(r.batch.micro * r.data.seq_len / r.parallel.cp);
-  const double logits = tokens * static_cast<double>(r.model.vocab) / ranks;
+  const int64_t tokens = r.batch.micro * r.data.seq_len / r.parallel.cp;
+  const double logits = static_cast<double>(tokens) * static_cast<double>(r.model.vocab) / ranks;
   // The first and the last stage each have a vocabulary table.
   const double table = static_cast<double>(r.model.vocab * r.model.embed);
   const double own = (static_cast<double>(report.parameters) - table) / static_cast<double>(r.parallel.pp);
