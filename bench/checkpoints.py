@@ -113,7 +113,7 @@ def main():
         if options.saves:
             small = os.path.join(work, "small.toml")
             with open(small, "w") as file:
-                file.write(RECIPE.format(ranks=options.ranks, layers=1))
+                file.write(RECIPE.format(ranks=options.ranks, layers=1).replace("embed = 512", "embed = 64").replace("vocab = 32000", "vocab = 4096"))
             process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", os.path.join(work, "many"), "--rounds",
                                         str(options.saves), "--json"], stdout=subprocess.PIPE, text=True)
             memory = []
