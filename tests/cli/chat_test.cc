@@ -55,7 +55,7 @@ TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   expect_refused(chat + "--chat-template FOLDER/bad.jinja",
                  "line 1, column 39: there is no filter named 'nope'");
   write("open.jinja", "{% for m in messages %}");
-  expect_refused(chat + "--chat-template FOLDER/open.jinja", "expected '{% else %}'");
+  expect_refused(chat + "--chat-template FOLDER/open.jinja", "expected '{% endfor %}'");
   expect_refused(chat + "--chat-template missing", "is neither a file nor a chat template");
   expect_refused(chat + "--format nope", "--format");
   expect_refused(chat + "--format alpaca", "chat.jsonl:1: no field \"instruction\"");

@@ -125,7 +125,7 @@ class Parser final : ExpressionParser {
     stmt->exprs.push_back(skip_name("if") ? expression() : nullptr);
     stmt->flag = skip_name("recursive");
     ++loops_;
-    stmt->bodies.push_back(block_body({"endfor", "else"}));
+    stmt->bodies.push_back(block_body({"else", "endfor"}));
     --loops_;
     if (take().text == "else") stmt->bodies.push_back(whole_body("endfor"));
     return stmt;
