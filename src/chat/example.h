@@ -1,5 +1,5 @@
-// Examples of fine-tuning data in the formats of the field, read from JSON objects. What is wrong with one is a
-// UserError without file and line; the caller adds them.
+// Examples of fine-tuning data in the formats of the field, read from JSON objects. What is wrong with
+// one is a UserError without file and line; the caller adds them.
 #pragma once
 
 #include <optional>

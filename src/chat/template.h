@@ -22,14 +22,15 @@ struct RenderOptions {
   int64_t wall_seconds = 0;  // what strftime_now sees
 };
 
-// What tokenizer.apply_chat_template(messages, tools, tokenize=False) of transformers gives: keys with null are
-// left out of messages, and reasoning is there under the names that templates read.
+// What tokenizer.apply_chat_template(messages, tools, tokenize=False) of transformers gives: keys with
+// null are left out of messages, and reasoning is there under the names that templates read.
 class ChatTemplate {
  public:
   // `special`: the tokens that templates print, such as {"bos_token", "<s>"}.
   ChatTemplate(std::string_view source, std::vector<std::pair<std::string, std::string>> special);
 
-  // `messages` is a list of objects; `tools` a list or null. UserError with line and column of the template.
+  // `messages` is a list of objects; `tools` a list or null. UserError with line and column of the
+  // template.
   Rendering render(const Json& messages, const Json& tools, const RenderOptions& options) const;
   bool has_generation() const { return template_.has_generation(); }
   const std::string& source() const { return source_; }

@@ -1,5 +1,5 @@
-// A tokenizer's folder as transformers reads it: tokenizer.json, tokenizer_config.json with special tokens and
-// a chat template, chat_template.jinja, and further templates by name.
+// A tokenizer's folder as transformers reads it: tokenizer.json, tokenizer_config.json with special
+// tokens and a chat template, chat_template.jinja, and further templates by name.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@ namespace quintet::chat {
 
 class ChatTokenizer {
  public:
-  // `path`: a folder or file as load_tokenizer takes it. `chosen`: the name of one of the folder's templates,
-  // or the path of a file; empty: transformers' choice. UserError for a template that is not valid.
+  // `path`: a folder or file as load_tokenizer takes it. `chosen`: the name of one of the folder's
+  // templates, or the path of a file; empty: transformers' choice. UserError for a template that is not
+  // valid.
   ChatTokenizer(const std::string& path, const std::string& chosen);
 
   const tokenizer::Tokenizer& tokens() const { return *tokenizer_; }

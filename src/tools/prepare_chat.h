@@ -1,6 +1,7 @@
-// The work behind `quintet prepare --chat` and `quintet data show`: conversations to tokens and trained flags.
+// The work behind `quintet prepare --chat` and `quintet data show`: conversations to tokens and trained
+// flags.
 //
-//   DIR/tokens.bin, .idx    Megatron's pair, a document per example; pairs are two documents, chosen then rejected
+//   DIR/tokens.bin, .idx    Megatron's pair, a document per example; of pairs two: chosen, rejected
 //   DIR/tokens.mask         a byte per token, 1 where it is trained; not for prompts
 //   DIR/columns.jsonl       of prompts: the other fields of each, for rewards
 //   DIR/manifest.json       what the documents are, sources, tokenizer, counts; written last
@@ -47,8 +48,8 @@ struct PreparedChat {
 // template never trains a token that ends a turn.
 PreparedChat prepare_chat(const PrepareChatOptions& options);
 
-// The first `count` documents of chat data, encoded as prepare_chat would. Examples that cannot be used are a
-// UserError with file and line.
+// The first `count` documents of chat data, encoded as prepare_chat would. Examples that cannot be used
+// are a UserError with file and line.
 std::vector<chat::Encoded> encode_first(const ChatSource& source, size_t count);
 
 }  // namespace quintet::tools

@@ -19,8 +19,8 @@ struct ShownDocument {
   std::vector<Run> runs;
 };
 
-// The first `count` documents of chat data (.jsonl), or of prepared data (a folder, or a prefix of token files),
-// whose manifest names the tokenizer unless the source does. UserError if neither names one.
+// The first `count` documents of chat data (.jsonl), or of prepared data (a folder, or a prefix of token
+// files), whose manifest names the tokenizer unless the source does. UserError if neither names one.
 std::vector<ShownDocument> show_data(ChatSource source, size_t count);
 
 }  // namespace quintet::tools

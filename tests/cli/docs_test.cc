@@ -1,6 +1,6 @@
-// The commands that README.md and docs/ show. Those of README, docs/chat.md, docs/tutorials and docs/coming-from are run
-// (on smaller recipes), except for build-cuda/quintet, which needs a GPU; all others are checked against the
-// options that the tool has.
+// The commands that README.md and docs/ show. Those of README, docs/chat.md, docs/tutorials and
+// docs/coming-from are run (on smaller recipes), except for build-cuda/quintet, which needs a GPU; all
+// others are checked against the options that the tool has.
 #include <map>
 #include <regex>
 #include <set>

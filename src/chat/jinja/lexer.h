@@ -1,4 +1,5 @@
-// Tokens of a template, with the white space rules of trim_blocks and lstrip_blocks, as transformers sets them.
+// Tokens of a template, with the white space rules of trim_blocks and lstrip_blocks, as transformers sets
+// them.
 #pragma once
 
 #include <string>

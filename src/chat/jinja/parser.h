@@ -1,5 +1,5 @@
-// Reads templates. A construct that Jinja does not have, or that Quintet does not support, is a UserError that
-// names it, with line and column; so are filters and tests by unknown names.
+// Reads templates. A construct that Jinja does not have, or that Quintet does not support, is a UserError
+// that names it, with line and column; so are filters and tests by unknown names.
 #pragma once
 
 #include "chat/jinja/ast.h"

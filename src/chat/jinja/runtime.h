@@ -1,5 +1,5 @@
-// What filters, tests, methods and operators share while a template renders: calls, and limits on the work and
-// the memory that a template, which comes from outside, may use.
+// What filters, tests, methods and operators share while a template renders: calls, and limits on the
+// work and the memory that a template, which comes from outside, may use.
 #pragma once
 
 #include <initializer_list>
