@@ -1,13 +1,13 @@
 // Samples of raw text that is tokenised while the run goes on, by a thread of its own.
 //
-// The order is a pure function of (seed, files): epoch after epoch, the files of each in an order of its own, their
-// documents one after another, form one endless stream of tokens. Sample i is tokens [i*seq_len, (i+1)*seq_len] of it,
-// as in a Dataset. Samples are shuffled within windows of `window` samples: position p of the run is sample
-// w*window + permutation_w(p - w*window) with w = p / window. A window is made when it is asked for or about to be, and
-// needs no more memory than its tokens.
+// The order is a pure function of (seed, files): epoch after epoch, the files of each in an order of its own,
+// their documents one after another, form one endless stream of tokens. Sample i is tokens [i*seq_len,
+// (i+1)*seq_len] of it, as in a Dataset. Samples are shuffled within windows of `window` samples: position p
+// of the run is sample w*window + permutation_w(p - w*window) with w = p / window. A window is made when it
+// is asked for or about to be, and needs no more memory than its tokens.
 //
-// Any position can be asked for at any time. What is behind the windows that are held is made again from the nearest
-// cursor, which a checkpoint keeps, so that a run continues without reading what it has seen.
+// Any position can be asked for at any time. What is behind the windows that are held is made again from the
+// nearest cursor, which a checkpoint keeps, so that a run continues without reading what it has seen.
 #pragma once
 
 #include <condition_variable>
@@ -68,8 +68,8 @@ class SampleStream {
   // Waits until the window is made. A damaged record, or files without any text, is a UserError here.
   Place at(int64_t position) const;
 
-  // The cursor from which a run that has consumed `position` samples continues, and its use there. It saves work and
-  // changes nothing else.
+  // The cursor from which a run that has consumed `position` samples continues, and its use there. It saves
+  // work and changes nothing else.
   StreamCursor cursor(int64_t position) const;
   void add_cursor(const StreamCursor& cursor);
 
@@ -77,8 +77,8 @@ class SampleStream {
   // Of the names and sizes of the files, in order, and of the options that the order depends on.
   uint64_t fingerprint() const;
 
-  // Documents that training leaves out, from the start of the first epoch's files as listed, up to `tokens` tokens:
-  // a corpus in memory. Empty when the fraction is 0; a UserError when there are none.
+  // Documents that training leaves out, from the start of the first epoch's files as listed, up to `tokens`
+  // tokens: a corpus in memory. Empty when the fraction is 0; a UserError when there are none.
   std::optional<Corpus> validation(int64_t tokens) const;
 
  private:

@@ -1,6 +1,7 @@
 // Text files as documents. A text file is one document, so is each record of a .jsonl or .parquet file
-// (text/record_reader.h), whose text is its "text" unless a format says otherwise. A folder stands for all such
-// files below it, sorted by path, so the order is the same on every machine. A damaged record is a UserError.
+// (text/record_reader.h), whose text is its "text" unless a format says otherwise. A folder stands for all
+// such files below it, sorted by path, so the order is the same on every machine. A damaged record is a
+// UserError.
 //
 // Skipped below a folder: names that match data.skip, links, binary files (those with a NUL byte), token file
 // pairs, empty files, and files that were read already. A pattern that ends in '/' is for folders only; one

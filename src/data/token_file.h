@@ -13,7 +13,8 @@
 
 namespace quintet::data {
 
-// `path` is the prefix, either file of the pair, or a folder with tokens.bin and tokens.idx (`quintet prepare`).
+// `path` is the prefix, either file of the pair, or a folder with tokens.bin and tokens.idx (`quintet
+// prepare`).
 bool is_token_file(const base::Path& path);
 base::Path token_file_prefix(const base::Path& path);
 

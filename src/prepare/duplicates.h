@@ -1,4 +1,5 @@
-// Documents that repeat earlier ones. The result depends on the documents and their order alone, not on the memory.
+// Documents that repeat earlier ones. The result depends on the documents and their order alone, not on the
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,9 @@ struct SortSpace {
 DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>& key_of,
                     const SortSpace& space);
 
-// A document whose estimated similarity to an earlier one is at least `threshold`. Compared are documents that share a
-// band; in a group that shares one, each with the first kSeeds that are not alike. Documents in `skip` are left out.
+// A document whose estimated similarity to an earlier one is at least `threshold`. Compared are documents
+// that share a band; in a group that shares one, each with the first kSeeds that are not alike. Documents in
+// `skip` are left out.
 inline constexpr size_t kSeeds = 16;
 using SignatureOf = std::function<std::span<const uint32_t, kHashes>(int64_t)>;
 DropList find_near(int64_t documents, const SignatureOf& signature_of, double threshold, const DropList& skip,

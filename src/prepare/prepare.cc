@@ -27,8 +27,8 @@
 namespace quintet::prepare {
 namespace {
 
-// Records that are encoded together, while the next ones are read: enough to occupy all threads, little enough to
-// hold.
+// Records that are encoded together, while the next ones are read: enough to occupy all threads, little
+// enough to hold.
 constexpr int64_t kBatchBytes = int64_t{32} << 20;
 constexpr int64_t kBatchRecords = int64_t{1} << 17;
 
@@ -388,7 +388,7 @@ void remove_work(const base::Path& folder) {
 }
 void remove_partial(const base::Path& folder) {
   for (const base::Path& file : base::list_folder(folder))
-    if (file.extension() == ".partial") base::remove_file(file);
+    if (file.extension() == ".partial") base::remove_file(folder / file.filename());
 }
 
 void check(const Options& o) {

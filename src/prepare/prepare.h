@@ -2,11 +2,12 @@
 //
 //   DIR/tokens.bin, tokens.idx   Megatron's pair
 //   DIR/manifest.json            sources, tokenizer, counts, filters; written last
-//   DIR/work/                    while it lasts: finished shards, so that the same command continues after a kill
+//   DIR/work/                    while it lasts: finished shards, so that the same command continues after a
+// kill
 //
-// Input is read in order and cut into shards of equal size. A shard is encoded on all threads and written; when all
-// are, duplicates are found among their documents and the rest is joined. What is written depends on inputs and
-// options alone: not on threads, memory or interruptions.
+// Input is read in order and cut into shards of equal size. A shard is encoded on all threads and written;
+// when all are, duplicates are found among their documents and the rest is joined. What is written depends on
+// inputs and options alone: not on threads, memory or interruptions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One shard: documents of a stretch of the input, encoded. Its files are <folder>/<number>.bin (packed tokens),
-// .lengths (int32 each), .keys and .minhash (of deduplication), and .json, which is written last.
+// One shard: documents of a stretch of the input, encoded. Its files are <folder>/<number>.bin (packed
+// tokens), .lengths (int32 each), .keys and .minhash (of deduplication), and .json, which is written last.
 #pragma once
 
 #include <array>

@@ -26,8 +26,8 @@ class DamagedFile : public base::UserError {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills `out` from the start and returns the number of bytes; 0 only at the end. Damage is thrown when all bytes
-  // before it have been returned, so that what can be read does not depend on the sizes of reads.
+  // Fills `out` from the start and returns the number of bytes; 0 only at the end. Damage is thrown when all
+  // bytes before it have been returned, so that what can be read does not depend on the sizes of reads.
   virtual size_t read(std::span<char> out) = 0;
   virtual void skip(int64_t bytes) = 0;  // no error at the end
   // Bytes of the file itself that were read, which progress is measured by.

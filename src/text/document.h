@@ -12,8 +12,8 @@
 
 namespace quintet::text {
 
-// FIELD OP VALUE, with OP one of = != < <= > >=: "lang=en", "score>=0.5". A value that reads as a number compares with
-// numbers, any other with strings. An object without the field does not match.
+// FIELD OP VALUE, with OP one of = != < <= > >=: "lang=en", "score>=0.5". A value that reads as a number
+// compares with numbers, any other with strings. An object without the field does not match.
 class Condition {
  public:
   explicit Condition(std::string_view spelled);  // UserError

@@ -1,6 +1,7 @@
-// Records of raw input files, in order: a text file is one record, a line of a .jsonl (or .ndjson) file is one, a
-// row of a .parquet file is one. Text and lines may be compressed (.gz, .zst). What a record's text is, follows from
-// a DocumentFormat (text/document.h): reading is sequential, that part can run on many threads.
+// Records of raw input files, in order: a text file is one record, a line of a .jsonl (or .ndjson) file is
+// one, a row of a .parquet file is one. Text and lines may be compressed (.gz, .zst). What a record's text
+// is, follows from a DocumentFormat (text/document.h): reading is sequential, that part can run on many
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +53,9 @@ class FileRecords {
   virtual std::optional<uint64_t> checksum() const { return std::nullopt; }
 };
 
-// A row of a Parquet file is the JSON object of those of its columns that `columns` names (all, when it is empty); a
-// column that the file does not have is missing from the object. UserError, with the command that installs it, in a
-// build without Arrow.
+// A row of a Parquet file is the JSON object of those of its columns that `columns` names (all, when it is
+// empty); a column that the file does not have is missing from the object. UserError, with the command that
+// installs it, in a build without Arrow.
 std::unique_ptr<FileRecords> open_parquet(const base::Path& path, const std::vector<std::string>& columns,
                                           int64_t first_row);
 bool reads_parquet();

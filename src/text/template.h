@@ -1,6 +1,6 @@
 // The text of a JSON object: "{title}\n{body}" is the string in "title", a line break, the string in "body".
-// {a.b} is the key "a.b", or else the key "b" of the object in "a"; numbers and booleans are written as JSON writes
-// them. "{{" and "}}" are braces; \n, \t, \r and \\ are what they are in C.
+// {a.b} is the key "a.b", or else the key "b" of the object in "a"; numbers and booleans are written as JSON
+// writes them. "{{" and "}}" are braces; \n, \t, \r and \\ are what they are in C.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

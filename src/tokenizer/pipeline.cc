@@ -148,7 +148,8 @@ void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32
       parts_.model->encode(word, ids);
     }
   };
-  // Words wait in a short queue while memory fetches their slots: looked up at once, each would wait for it alone.
+  // Words wait in a short queue while memory fetches their slots: looked up at once, each would wait for it
+  // alone.
   struct Waiting {
     std::string_view word;
     WordCache::Key key;

@@ -11,8 +11,8 @@
 namespace quintet::tokenizer {
 
 // Words of up to 15 bytes whose ids are at most three, which are nearly all: a slot holds the word itself
-// and is half a cache line, so a word that is there costs one access. A set is two slots; the older word of a full
-// set is evicted, so the cache neither grows nor needs deletion.
+// and is half a cache line, so a word that is there costs one access. A set is two slots; the older word of a
+// full set is evicted, so the cache neither grows nor needs deletion.
 class WordCache {
  public:
   static constexpr size_t kLongest = 15, kMostIds = 3;
@@ -89,7 +89,8 @@ class WordCache {
   std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kBits);
 };
 
-// Longer words, such as runs of white space and names in programs, with up to 14 ids; one slot is two cache lines.
+// Longer words, such as runs of white space and names in programs, with up to 14 ids; one slot is two cache
+// lines.
 class LongWordCache {
  public:
   static constexpr size_t kLongest = 63, kMostIds = 14;

@@ -38,7 +38,8 @@ TEST(MegatronFile, HasTheBytesThatMegatronWrites) {
             "\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"sv);
 }
 
-// tests/hf/megatron_test.py writes the files with megatron-core: tests/golden/megatron, and others for `make test-hf`.
+// tests/hf/megatron_test.py writes the files with megatron-core: tests/golden/megatron, and others for `make
+// test-hf`.
 TEST(MegatronFile, ReadsWhatMegatronCoreWrites) {
   const char* const others = std::getenv("QUINTET_MEGATRON_FILES");
   const base::Path files =

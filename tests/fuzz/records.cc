@@ -1,5 +1,5 @@
-// Records of raw files: the first byte chooses text, JSON lines, gzip or zstd; the rest is the file. Reading on from any
-// position must give the records that followed.
+// Records of raw files: the first byte chooses text, JSON lines, gzip or zstd; the rest is the file. Reading
+// on from any position must give the records that followed.
 #include "fuzz/scratch_folder.h"
 #include "fuzz/target.h"
 #include "text/record_reader.h"

@@ -1,5 +1,5 @@
-// Templates of text, conditions on fields, and their use on an object. The input is lines: a template, a condition,
-// and a JSON object.
+// Templates of text, conditions on fields, and their use on an object. The input is lines: a template, a
+// condition, and a JSON object.
 #include "text/template.h"
 
 #include "fuzz/target.h"
