@@ -409,7 +409,8 @@ TEST(BestFitPacking, GivesTheLossAndGradientsOfSeparateDocuments) {
 TEST(BestFitPacking, ChangingADocumentNeverChangesAnother) {
   const auto run = [](int changed, bool masked) {
     data::Mixture mixture = packed_mixture(documents(changed, masked));
-    return run_once(packing_recipe(mixture.samples(), {}), std::move(mixture));
+    const config::Recipe recipe = packing_recipe(mixture.samples(), {});
+    return run_once(recipe, std::move(mixture));
   };
   const auto a = run(0, true), b = run(1, true);
   EXPECT_EQ(a.steps[0].result.loss, b.steps[0].result.loss);
