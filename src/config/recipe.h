@@ -20,10 +20,10 @@
 
 namespace quintet::config {
 
-// Llama: RMSNorm, RoPE, a gated feed-forward network. What distinguishes Mistral, Qwen, Gemma, OLMo and others
-// are keys of their own. Gpt2: LayerNorm, learned positions, tanh GELU, biases everywhere. Neox: as Gpt2 with
-// RoPE instead of learned positions and exact GELU.
-// Custom: a model supplied by a program (compiler/custom_model.h); a recipe file alone cannot describe it.
+// Llama: RMSNorm, RoPE, a gated feed-forward network. What distinguishes Mistral, Qwen, Gemma, OLMo and
+// others are keys of their own. Gpt2: LayerNorm, learned positions, tanh GELU, biases everywhere. Neox: as
+// Gpt2 with RoPE instead of learned positions and exact GELU. Custom: a model supplied by a program
+// (compiler/custom_model.h); a recipe file alone cannot describe it.
 enum class Family : uint8_t { Llama, Gpt2, Neox, Custom };
 
 // The norms of a block: before attention and the feed-forward network, after them (OLMo 2), or both (Gemma).

@@ -137,8 +137,8 @@ class Builder {
   void balance_loss(const Selection& selection, double coefficient, Scope scope);
   void z_loss(ValueId logits, double coefficient);
 
-  // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode Infer
-  // the graph's result is the logits.
+  // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode
+  // Infer the graph's result is the logits.
   void head(ValueId x, ValueId w, double soft_cap = 0);
 
   // Freezes parameters whose name matches one of the patterns ('*' and '?'), whatever the recipe's groups

@@ -60,8 +60,8 @@ void expect_same_records(const base::Path& a, const base::Path& b) {
   }
 }
 
-// Asks to stop between two micro-batches of the step after this one (0: of the first): at the boundary each of
-// the ranks asks once at most.
+// Asks to stop between two micro-batches of the step after this one (0: of the first): at the boundary each
+// of the ranks asks once at most.
 train::RunOptions stop_within(int64_t step, int64_t ranks) {
   auto done = std::make_shared<std::atomic<bool>>(step == 0);
   auto asked = std::make_shared<std::atomic<int64_t>>(0);

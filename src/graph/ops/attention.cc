@@ -1,10 +1,9 @@
 // attention: q[tokens, heads, d], k[tokens, kv_heads, d], v[tokens, kv_heads, dv], documents[tokens],
 // key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len rows;
-// a query sees keys of its own document only, at most `window` back (0: all). With soft_cap = c the scores are
-// c tanh(scale q.k / c). Query heads share KV heads in
-// groups of heads / kv_heads. packed = 0 promises one document in every sequence. deterministic = 0 allows a
-// backend to sum gradients in a random order. With dropout > 0 samples, positions (of the queries),
-// key_positions and dropout_key follow.
+// a query sees keys of its own document only, at most `window` back (0: all). With soft_cap = c the scores
+// are c tanh(scale q.k / c). Query heads share KV heads in groups of heads / kv_heads. packed = 0 promises
+// one document in every sequence. deterministic = 0 allows a backend to sum gradients in a random order. With
+// dropout > 0 samples, positions (of the queries), key_positions and dropout_key follow.
 //
 // Heads can be sharded in two ways: by KV head (with the queries of its group), and by query head inside a
 // group (then K and V are needed whole and their gradients are partial sums). The second is used where tp >

@@ -1,9 +1,8 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
-// heads for the norms of queries and keys). An rms_norm with whole = n covers the last n dims together, with a
-// weight [embed = their product]: it is stored whole, however they are sharded. With an offset its factor is
-// offset + w. Statistics are kept in the accumulator type
-// for the backward pass. In programs the backward ops that return dx may have an addend of its type as their last operand (see
-// graph/fuse_adds.h).
+// heads for the norms of queries and keys). An rms_norm with whole = n covers the last n dims together, with
+// a weight [embed = their product]: it is stored whole, however they are sharded. With an offset its factor
+// is offset + w. Statistics are kept in the accumulator type for the backward pass. In programs the backward
+// ops that return dx may have an addend of its type as their last operand (see graph/fuse_adds.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {

@@ -86,8 +86,8 @@ void gradient_scale(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kScale, {g.grad(n.outputs[0])}, n.attrs, Phase::B)[0]);
 }
 
-// soft_cap: x -> cap * tanh(x / cap); soft_cap_dx: dy, x -> dx. Not in place: of logits, the result becomes its
-// own gradient (cross_entropy), and x is needed after that.
+// soft_cap: x -> cap * tanh(x / cap); soft_cap_dx: dy, x -> dx. Not in place: of logits, the result becomes
+// its own gradient (cross_entropy), and x is needed after that.
 void gradient_soft_cap(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kSoftCapDx, {g.grad(n.outputs[0]), n.inputs[0]}, n.attrs, Phase::B)[0]);
 }

@@ -1,7 +1,7 @@
 // rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + n) of each
-// head by position * inv_freq[i], i < n; elements from 2 n on, if any, stay as they are; times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
-// its gradient. rope_first rotates only the first `heads` heads and leaves the others unchanged: q and k,
-// packed with v (passes/pack.h).
+// head by position * inv_freq[i], i < n; elements from 2 n on, if any, stay as they are; times `scale`
+// (YaRN's attention factor; 1 otherwise). The inverse rotation is its gradient. rope_first rotates only the
+// first `heads` heads and leaves the others unchanged: q and k, packed with v (passes/pack.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {

@@ -18,8 +18,8 @@ template <class T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
                      int64_t rows, int64_t n, Stream stream, Gate act = Gate::Silu);
 
-// GELU: x times the normal distribution's cumulative probability (1 + erf(x / sqrt(2))) / 2, or its tanh form,
-// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// GELU: x times the normal distribution's cumulative probability (1 + erf(x / sqrt(2))) / 2, or its tanh
+// form, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 template <class T>
 void gelu(const T* x, T* y, int64_t n, Stream stream, GeluForm form = GeluForm::Tanh);
 template <class T>
