@@ -74,6 +74,7 @@ std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
 }  // namespace
 
 bool is_own_checkpoint(const base::Path& path) {
+  if (base::file_exists(path)) return path.filename() == checkpoint::kManifestFile;
   if (path.filename() == checkpoint::kManifestFile || base::file_exists(path / checkpoint::kManifestFile))
     return true;
   for (const base::Path& folder : {path, path / checkpoint::kStoreFolder})
