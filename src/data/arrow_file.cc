@@ -317,13 +317,17 @@ void read_arrow(Bytes file, const std::string& name, const ArrowRows& rows) {
   if (file.size() >= kFileMagic.size() && std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) == 0)
     at = kFileMagic.size();
   std::optional<Column> column;
+  bool ended = false;
   while (file.size() - at >= 8) {
     // A continuation marker, the length of the metadata, the metadata, and a body.
     if (value_in<uint32_t>(file.subspan(at, 4), 0) != 0xffffffff)
       fail_damaged(name, "a message has no marker");
     const auto length = value_in<int32_t>(file.subspan(at + 4, 4), 0);
     at += 8;
-    if (length == 0) break;  // end of stream
+    if (length == 0) {  // end of stream
+      ended = true;
+      break;
+    }
     if (length < 0 || static_cast<size_t>(length) > file.size() - at)
       fail_damaged(name, "a message is truncated");
     const Bytes metadata = file.subspan(at, static_cast<size_t>(length));
@@ -344,6 +348,7 @@ void read_arrow(Bytes file, const std::string& name, const ArrowRows& rows) {
     at += static_cast<size_t>(body);
   }
   if (!column) fail_damaged(name, "it has no schema");
+  if (!ended) fail_damaged(name, "it is truncated: its end marker is missing");
 }
 
 bool is_datasets_folder(const base::Path& folder) {
