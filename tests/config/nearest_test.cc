@@ -122,8 +122,8 @@ TEST(Nearest, AdviceIsAcceptedAndNeverLoops) {
 
 // ---- advice on one recipe per rule
 
-// The overrides that a suggestion proposes for its own key: one value, or two numbers ("8 or 12"). None when it
-// is in words, or is about an entry of a list.
+// The overrides that a suggestion proposes for its own key: one value, or two numbers ("8 or 12"). None when
+// it is in words, or is about an entry of a list.
 std::vector<std::string> proposals(const Problem& p) {
   const std::string value = proposed(p);
   if (value.empty() || p.key == "batch.ramp") return {};
@@ -135,8 +135,8 @@ std::vector<std::string> proposals(const Problem& p) {
   return sets;
 }
 
-// The table violates every rule. Whoever follows a suggestion has a legal recipe, with these exceptions: limits
-// and types are checked for one key alone, and these suggestions leave another key to be changed.
+// The table violates every rule. Whoever follows a suggestion has a legal recipe, with these exceptions:
+// limits and types are checked for one key alone, and these suggestions leave another key to be changed.
 TEST(Nearest, SuggestionsAreAcceptedByAllRules) {
   const std::set<std::string> leave_another = {
       "model.kv_heads divides model.heads",         // 3 of 6 heads, with tp 2
