@@ -98,16 +98,6 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
-// A checkpoint may first be saved when a signal ends the run: that it can be is tested before the first step.
-void require_checkpoint_folder(const std::string& folder) {
-  if (folder.empty()) return;  // in the run folder
-  try {
-    RunFolder(folder).require_creatable();
-  } catch (const base::UserError& e) {
-    base::fail_user("checkpoint.dir '{}' cannot be created: {}", folder, e.what());
-  }
-}
-
 // An error that would be a user's before the first step: something has been written since.
 class FailedRun : public std::runtime_error {
  public:

@@ -202,7 +202,8 @@ TEST(Docs, CommandsUseOptionsThatExist) {
       const std::string arguments = arguments_in(line);
       if (arguments.empty()) continue;
       std::string verb = arguments.substr(0, arguments.find(' '));
-      if (verb == "bench" || verb == "checkpoint" || verb == "tokenizer")  // which have verbs of their own
+      if (verb == "bench" || verb == "checkpoint" || verb == "data" ||
+          verb == "tokenizer")  // which have verbs of their own
         verb = arguments.substr(0, arguments.find(' ', verb.size() + 1));
       const std::string known = options_of(verb);
       EXPECT_NE(known, "") << page << ": " << line;
