@@ -49,7 +49,7 @@ int PrepareChatVerb::run(const std::vector<std::string>& inputs, const std::stri
   prepare.out = out;
   prepare.overwrite = overwrite;
   prepare.skip_damaged = skip_damaged;
-  prepare.threads = train::kernel_threads({}, 1);
+  if (prepare.threads == 0) prepare.threads = train::kernel_threads({}, 1);
   prepare.progress = [&](int64_t done, int64_t total) {
     console.set_live(fmt::format("{} of {} bytes read", base::thousands(done), base::thousands(total)));
   };

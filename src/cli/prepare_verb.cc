@@ -129,12 +129,23 @@ Verb add_prepare(CLI::App& app) {
       ->check(CLI::IsMember({"fail", "skip"}));
   auto chat = std::make_shared<PrepareChatVerb>();
   chat->add_to(*command);
+  // An option that has no effect is refused.
+  CLI::Option* const of_chat = command->get_option("--chat");
+  for (const char* name : {"--chat-template", "--format", "--loss", "--end-of-turn", "--split-turns"})
+    command->get_option(name)->needs(of_chat);
+  for (const char* name : {"--field", "--template", "--where", "--end", "--min-tokens", "--dedup",
+                           "--similarity", "--memory", "--shard"})
+    command->get_option(name)->excludes(of_chat);
   return {command, [=] {
             o->out = *out;
             o->exact = *dedup != "none";
             o->near = *dedup == "near" ? *similarity : 0;
             o->skip_damaged = *damaged == "skip";
-            if (chat->enabled) return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
+            if (chat->enabled) {
+              chat->prepare.max_tokens = o->max_tokens;
+              chat->prepare.threads = o->threads;
+              return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
+            }
             return prepare_action(*o);
           }};
 }

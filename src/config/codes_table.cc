@@ -146,6 +146,9 @@ constexpr ProblemCode kCodes[] = {
     {"Q1161", "model.rotary_dim is even and fits model.head_dim",
      "RoPE rotates pairs among the first rotary_dim features of a head.", "model.rotary_dim=33",
      "model.rotary_dim=32"},
+    {"Q1163", "model.attention_soft_cap requires run.device = \"cpu\"",
+     "Attention on GPUs does not cap scores yet; a model trained without the cap would be another one.",
+     "model.attention_soft_cap=50\nrun.device=\"cuda\"", "model.attention_soft_cap=0"},
     {"Q1162", "keys of single blocks match the rest of the model",
      "A key that distinguishes blocks has an effect only where the model has what it changes: windows, "
      "RoPE, norms of Q and K.",

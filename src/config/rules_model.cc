@@ -173,6 +173,14 @@ void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
          fmt::format("in family {}", name_of(r.model.family)));
 }
 
+// The kernels of GPUs can cap scores, but no model has been run with them.
+void soft_caps_run_on_cpus(const Recipe& r, const Fail& fail) {
+  if (r.model.attention_soft_cap > 0 && r.run.device == DeviceKind::Cuda)
+    fail("model.attention_soft_cap",
+         fmt::format("{} is not supported yet with run.device = \"cuda\"", r.model.attention_soft_cap),
+         "0, or run.device = \"cpu\"");
+}
+
 void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.rotary_dim == 0) return;
@@ -211,6 +219,9 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
 std::vector<Rule> block_rules() {
   return {
       {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
+      {"model.attention_soft_cap requires run.device = \"cpu\"",
+       {"model.attention_soft_cap", "run.device"},
+       soft_caps_run_on_cpus},
       {"model.rotary_dim is even and fits model.head_dim",
        {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
        rotary_dim_fits_heads},

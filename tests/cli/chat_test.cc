@@ -58,6 +58,9 @@ TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   expect_refused(chat + "--chat-template FOLDER/open.jinja", "expected '{% endfor %}'");
   expect_refused(chat + "--chat-template missing", "is neither a file nor a chat template");
   expect_refused(chat + "--format nope", "--format");
+  expect_refused(chat + "--dedup exact", "--dedup excludes --chat");
+  expect_refused("prepare FOLDER/chat.jsonl --loss all --tokenizer FOLDER/tok --out FOLDER/new",
+                 "--loss requires --chat");
   expect_refused(chat + "--format alpaca", "chat.jsonl:1: no field \"instruction\"");
   write("silent.jinja", "{{ bos_token }}");
   expect_refused(chat + "--chat-template FOLDER/silent.jinja", "chat.jsonl:1: no token would be trained");
