@@ -31,7 +31,7 @@ void MappedSource::stream(const TensorInfo& tensor, const Block& block) {
 }
 
 bool MappedSource::is_state(const TensorInfo& tensor) const {
-  const Link& link = map_.theirs()[theirs_[index_of(tensor)]].links[0];
+  const Link& link = map_.theirs()[theirs_[index_of(*find(tensor.name))]].links[0];
   return map_.ours()[link.ours].name.ends_with(".router.bias");
 }
 

@@ -138,7 +138,7 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
            {"--check /no/such/file", "/no/such/file"}}) {
     const Outcome o = quintet("schedule " + options);
     EXPECT_EQ(o.code, 2) << options << "\n" << o.out;
-    EXPECT_CONTAINS(o.err, part);
+    EXPECT_CONTAINS(o.out + o.err, part);  // JSON goes to standard output
   }
 }
 

@@ -251,13 +251,14 @@ std::vector<Refusal> refusals() {
       {&kLossGrad, "a narrow seed", operand(4, Type{DType::F32, {}})},
       {&kCrossEntropy, "labels of other rows", operand(1, resized(row, 0, 9))},
       {&kCrossEntropy, "a narrow seed", operand(2, Type{DType::F32, {}})},
+      {&kSoftCapDx, "operands that differ", operand(1, x)},
   };
 }
 
 TEST(Shapes, Refused) { testing::expect_refusals(refusals(), {}); }
 
 TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
-  std::set<const OpDef*> tested = {&kGelu, &kCast};  // accept any type
+  std::set<const OpDef*> tested = {&kGelu, &kCast, &kScale, &kSoftCap};  // accept any type
   for (const Refusal& r : refusals()) tested.insert(r.op);
   for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
   for (const OpCase& c : testing::router_cases()) tested.insert(c.op);  // in router_ops_test.cc
