@@ -98,7 +98,8 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
       tensors.push_back({.name = s.name,
                          .dtype = s.type.dtype,
                          .shape = in_blocks(sizes_of(s.type), sizes_of(s.type), s.block)});
-  // States that only a step updates (router biases) are declared by it; a program for inference reads them too.
+  // States that only a step updates (router biases) are declared by it; a program for inference reads them
+  // too.
   for (const Rank::State& state : rank.states())
     if (std::none_of(tensors.begin(), tensors.end(),
                      [&](const TensorInfo& t) { return t.name == state.name; }))

@@ -416,10 +416,10 @@ def write_goldens():
             changes["intermediate_size"] = 12
         folder = ROOT / "tests/hf/golden" / family.replace(":", "-")
         shutil.rmtree(folder, ignore_errors=True)
+        model = build(family, torch.float32, **changes)  # also loads the module that is patched below
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink()
         with Patched():
-            model = build(family, torch.float32, **changes)
-            model.save_pretrained(folder)
-            (folder / "generation_config.json").unlink()
             ids = [(7 * i * i + 3) % 40 for i in range(10)]
             exact = build(family, torch.float64, **changes)  # frequencies of RoPE too are computed in float64
             exact.load_state_dict(model.state_dict())
