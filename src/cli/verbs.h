@@ -46,6 +46,7 @@ Verb add_program(CLI::App& app);
 Verb add_plan(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_generate(CLI::App& app);
+Verb add_eval(CLI::App& app);
 Verb add_export(CLI::App& app);
 Verb add_convert(CLI::App& app);
 Verb add_diff(CLI::App& app);

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "graph/cache_ops.h"
 #include "layout/rule.h"
 
 namespace quintet::layout {
@@ -107,6 +108,9 @@ Placement source_of_model(const graph::Value& v, const Layout& layout) {
   Placement p = replicated(v.type.num_dims());
   for (size_t d = 0; d < v.type.dims.size(); ++d)
     if (v.type.dims[d].name == Dim::Tokens) p.dims[d] = layout.data();
+  if (graph::is_cache(v))
+    for (size_t d = 0; d < v.type.dims.size(); ++d)
+      if (v.type.dims[d].name == Dim::KvHeads) p.dims[d] = layout.atoms(Dim::KvHeads);
   return p;
 }
 

@@ -40,6 +40,9 @@ struct GpuProbe {
   int64_t runtime_bytes() const { return context_bytes + libraries_bytes; }
 };
 
+// Bytes per second that the first GPU reads from its memory; 0 when there is none.
+double gpu_read_bytes_per_s();
+
 // Collective over the world; `local_rank` selects the GPU. UserError when there is none.
 GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& options);
 

@@ -9,9 +9,9 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
     if (k.op == &op && k.cuda != nullptr) return *k.cuda;
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;
-    for (const auto* list :
-         {&matmul_kernels(), &attention_kernels(), &norm_kernels(), &elementwise_kernels(), &vocab_kernels(),
-          &routing_kernels(), &expert_kernels(), &step_kernels(), &matrix_kernels(), &factor_kernels()})
+    for (const auto* list : {&matmul_kernels(), &attention_kernels(), &norm_kernels(), &elementwise_kernels(),
+                             &vocab_kernels(), &routing_kernels(), &expert_kernels(), &step_kernels(),
+                             &matrix_kernels(), &factor_kernels(), &generate_kernels()})
       for (const Kernel& k : *list) t[k.op] = &k;
     return t;
   }();

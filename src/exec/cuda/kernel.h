@@ -44,5 +44,6 @@ const std::vector<Kernel>& expert_kernels();
 const std::vector<Kernel>& step_kernels();
 const std::vector<Kernel>& matrix_kernels();
 const std::vector<Kernel>& factor_kernels();
+const std::vector<Kernel>& generate_kernels();
 
 }  // namespace quintet::exec::cuda

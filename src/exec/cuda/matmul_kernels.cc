@@ -4,6 +4,7 @@
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/decode/matmul.h"
+#include "kernels/cuda/matmul/narrow.h"
 
 namespace quintet::exec::cuda {
 namespace {
@@ -11,11 +12,14 @@ namespace {
 using kernels::GemmArgs;
 using program::Accumulate;
 
+// Few rows, as in decoding: bound by reading the weights.
 void run_gemm(const Bound& b, const GemmArgs& args) {
+  if (kernels::cuda::is_narrow(args)) return kernels::cuda::narrow_matmul(args, b.stream);
   b.libraries->matmul().run(args, b.workspace, b.instr->workspace_bytes, b.stream);
 }
 void tune(const Bound& b, const GemmArgs& args) {
-  if (b.libraries->tunes()) b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
+  if (b.libraries->tunes() && !kernels::cuda::is_narrow(args))
+    b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
 }
 
 void linear(const Bound& b, bool) { run_gemm(b, linear_args(b)); }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "graph/adafactor_ops.h"
+#include "graph/cache_ops.h"
 
 namespace quintet::graph {
 
@@ -31,6 +32,11 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kAttentionHopDx,
                                                   &kQkvAttention,
                                                   &kQkvAttentionDx,
+                                                  &kCacheAppend,
+                                                  &kCachedAttention,
+                                                  &kTakeRows,
+                                                  &kSample,
+                                                  &kLogProb,
                                                   &kLinears,
                                                   &kLinearsDx,
                                                   &kLinearsDw,

@@ -10,6 +10,8 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/support/read_rate.h"
+#include "kernels/cuda/support/timing.h"
 
 namespace quintet::tools {
 namespace {
@@ -265,6 +267,21 @@ std::vector<GpuFacts> list_gpus(std::string& reason) {
   std::vector<GpuFacts> list;
   for (int i = 0, n = gpu::device_count(&reason); i < n; ++i) list.push_back(facts_of(i));
   return list;
+}
+
+double gpu_read_bytes_per_s() {
+  if (gpu::device_count() == 0) return 0;
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  constexpr int kRepeats = 10;
+  const gpu::Stream stream;
+  const gpu::Memory memory(kBytes), result(256);
+  kernels_cuda::fill_noise(memory.data(), DType::BF16, kBytes / 2, stream.handle());
+  const auto read = [&] {
+    kernels_cuda::read_all(memory.data(), kBytes, reinterpret_cast<uint32_t*>(result.data()),
+                           stream.handle());
+  };
+  kernels_cuda::microseconds_of(read, kRepeats, stream.handle());
+  return static_cast<double>(kBytes) / kernels_cuda::microseconds_of(read, kRepeats, stream.handle()) * 1e6;
 }
 
 GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& options) {
