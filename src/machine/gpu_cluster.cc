@@ -5,11 +5,11 @@
 
 #include "base/text.h"
 #include "hardware/catalogue.h"
-#include "tools/fit_efficiency.h"
-#include "tools/gpu_probe.h"
-#include "tools/measured_rates.h"
+#include "machine/fit_efficiency.h"
+#include "machine/gpu_probe.h"
+#include "machine/measured_rates.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 using hardware::Arithmetic;
@@ -157,4 +157,4 @@ std::string describe(const GpuProbe& p) {
   return text;
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -6,7 +6,7 @@
 
 #include "hardware/cluster.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 // A link with exactly the measured bandwidth and latency.
 hardware::Link measured_link(std::string name, std::string title, hardware::LinkKind kind, double bytes_per_s,
@@ -15,4 +15,4 @@ hardware::Link measured_link(std::string name, std::string title, hardware::Link
 // "16.2 GFLOP/s": `digits` significant digits and a decimal prefix.
 std::string with_prefix(double value, std::string_view unit, int digits = 3);
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -5,7 +5,7 @@
 
 #include "hardware/cost.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 // The smallest fraction of a peak that is plausible.
 inline constexpr double kMinShare = 1e-3;
@@ -26,4 +26,4 @@ inline double fit_attention(hardware::Accelerator a, const hardware::Attention& 
   return share_of(kMinShare * hardware::attention_seconds(attention, a, {}), seconds);
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -1,4 +1,4 @@
-#include "tools/probe_machine.h"
+#include "machine/probe_machine.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "comm/local.h"
 #include "comm/mpi.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -139,4 +139,4 @@ std::string to_json(const ProbedMachine& m) {
   return base::json_text(json, 1) + "\n";
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "hardware/cluster.h"
-#include "tools/gpu_probe.h"
-#include "tools/machine_facts.h"
-#include "tools/probe.h"
+#include "machine/facts.h"
+#include "machine/gpu_probe.h"
+#include "machine/probe.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 struct ProbeMachineOptions {
   bool measure = false;  // false: only describe the machine
@@ -38,4 +38,4 @@ void probe_machine(ProbeMachineOptions options, const std::function<void(const P
 std::string describe(const ProbedMachine& machine);
 std::string to_json(const ProbedMachine& machine);
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

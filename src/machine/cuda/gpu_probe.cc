@@ -1,4 +1,4 @@
-#include "tools/gpu_probe.h"
+#include "machine/gpu_probe.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/matmul/matmul.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 namespace gpu = device::cuda;
@@ -279,4 +279,4 @@ GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& o
   return GpuProber(world, index, options).run();
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -1,5 +1,5 @@
 // The probe measures this machine briefly; the test checks the form of the result, not the speed.
-#include "tools/probe.h"
+#include "machine/probe.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "comm/local.h"
 #include "hardware/cost.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 ProbeOptions quick(int ranks) {
@@ -134,4 +134,4 @@ TEST(Machine, IsDescribed) {
 }
 
 }  // namespace
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -1,4 +1,4 @@
-#include "tools/machine_facts.h"
+#include "machine/facts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 #include "config/environment.h"
 #include "kernels/cpu/matmul/gemm.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 // The value after "key :" in a file of /proc; empty when absent.
@@ -90,4 +90,4 @@ std::string describe(const MachineFacts& f) {
   return text;
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

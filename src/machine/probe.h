@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "comm/communicator.h"
 #include "hardware/cluster.h"
-#include "tools/machine_facts.h"
+#include "machine/facts.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 struct ProbeOptions {
   double seconds = 0.5;  // approximate time per measurement
@@ -68,4 +68,4 @@ hardware::Cluster cluster_of(const Probe& probe, const MachineFacts& facts, cons
 // A table for the terminal.
 std::string describe(const Probe& probe);
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

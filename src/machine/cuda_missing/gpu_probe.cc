@@ -1,8 +1,8 @@
-#include "tools/gpu_probe.h"
+#include "machine/gpu_probe.h"
 
 #include "base/error.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 std::vector<GpuFacts> list_gpus(std::string& reason) {
   reason = "this build has no CUDA backend";
@@ -16,4 +16,4 @@ GpuProbe probe_gpu(comm::World&, int64_t, const ProbeOptions&) {
       "NCCL, and build with -DQUINTET_CUDA=ON");
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

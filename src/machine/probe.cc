@@ -1,4 +1,4 @@
-#include "tools/probe.h"
+#include "machine/probe.h"
 
 #include <fmt/format.h>
 
@@ -17,11 +17,11 @@
 #include "kernels/cpu/elementwise/activation.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/matmul/gemm.h"
-#include "tools/fit_efficiency.h"
-#include "tools/measured_rates.h"
+#include "machine/fit_efficiency.h"
+#include "machine/measured_rates.h"
 #include "train/rank.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 using base::DType;
@@ -413,4 +413,4 @@ std::string describe(const Probe& p) {
   return text;
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

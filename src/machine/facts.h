@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 struct MachineFacts {
   std::string processor;                 // as named by the system
@@ -30,4 +30,4 @@ inline bool is_busy(const MachineFacts& facts) { return facts.load_average > 0.5
 // A few lines for the terminal, each with a newline.
 std::string describe(const MachineFacts& facts);
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -1,10 +1,10 @@
-#include "tools/measured_rates.h"
+#include "machine/measured_rates.h"
 
 #include <fmt/format.h>
 
 #include <iterator>
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 hardware::Link measured_link(std::string name, std::string title, hardware::LinkKind kind, double bytes_per_s,
                              double latency_s, const std::string& date) {
@@ -27,4 +27,4 @@ std::string with_prefix(double value, std::string_view unit, int digits) {
   return fmt::format("{:.{}g} {}{}", value, digits, prefixes[i], unit);
 }
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

@@ -8,9 +8,9 @@
 
 #include "comm/communicator.h"
 #include "hardware/cluster.h"
-#include "tools/probe.h"
+#include "machine/probe.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 
 struct GpuFacts {
   std::string name;
@@ -60,4 +60,4 @@ std::string describe(const GpuProbe& probe);
 // none.
 const hardware::Accelerator* find_by_device_name(const std::string& device);
 
-}  // namespace quintet::tools
+}  // namespace quintet::machine

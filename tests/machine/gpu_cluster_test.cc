@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "hardware/cost.h"
-#include "tools/gpu_probe.h"
+#include "machine/gpu_probe.h"
 
-namespace quintet::tools {
+namespace quintet::machine {
 namespace {
 
 using hardware::Arithmetic;
@@ -114,4 +114,4 @@ TEST(GpuCluster, ListsDevices) {
 }
 
 }  // namespace
-}  // namespace quintet::tools
+}  // namespace quintet::machine
