@@ -4,6 +4,7 @@ add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/ch
 add_test(NAME layers_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
 
 add_test(NAME version_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_version.py --self-test)
+add_test(NAME run_tests_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/run_tests.py --self-test)
 
 # The installed package, found and used by a separate project.
 add_test(NAME consumer
