@@ -11,7 +11,7 @@
 #include "base/philox.h"
 #include "comm/local.h"
 #include "generate/generator.h"
-#include "tools/gpu_probe.h"
+#include "machine/gpu_probe.h"
 #include "train/loop.h"
 
 namespace quintet::tools {
@@ -132,7 +132,7 @@ GenerateBench bench_generate(const base::Path& path, const GenerateBenchOptions&
     bench.measured_bytes = executor.measured_peak_bytes();
   });
   bench.read_bytes_per_s =
-      recipe.run.device == config::DeviceKind::Cuda ? gpu_read_bytes_per_s() : host_read_rate();
+      recipe.run.device == config::DeviceKind::Cuda ? machine::gpu_read_bytes_per_s() : host_read_rate();
   const double bytes = static_cast<double>(bench.weight_bytes + bench.cache_bytes);
   bench.floor_seconds = bytes / bench.read_bytes_per_s;
   bench.achieved_bytes_per_s = bytes / bench.step_seconds;
