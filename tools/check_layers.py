@@ -134,7 +134,7 @@ def check_source(root, path, table):
                 found = match.group(0).strip(" \t\n;{}()!&|?=,:")
                 yield f"{where}:{line_of(bare, match.end())}: '{found}' ({name}) is only allowed in {' '.join(owners)}: {advice}"
     for match in KERNEL.finditer(bare):
-        if match.group(2) != "await_previous();":
+        if match.group(2) not in ("await_previous();", "allow_next();"):
             line = line_of(bare, match.start())
             yield f"{where}:{line}: a kernel must start with await_previous(); (src/kernels/cuda/support/launch.cuh)"
 

@@ -150,7 +150,7 @@ TEST(GpuGenerate, NarrowMatmul) {
   struct Case {
     int64_t n, k;
   };
-  for (const Case& c : {Case{16, 32}, Case{48, 96}, Case{1024, 4096}, Case{4096, 1056}})
+  for (const Case& c : {Case{64, 64}, Case{192, 320}, Case{1024, 4096}, Case{4096, 1088}, Case{128, 14336}})
     for (const int64_t m : {1, 3, 8, 9, 16, 17, 32})
       for (const bool add : {false, true}) {
         SCOPED_TRACE(testing::Message() << m << " x " << c.n << " x " << c.k << (add ? ", added" : ""));
@@ -171,7 +171,10 @@ TEST(GpuGenerate, NarrowMatmul) {
                    .c_type = base::DType::BF16,
                    .addend = add ? addend.data() : nullptr};
         ASSERT_TRUE(is_narrow(g));
-        narrow_matmul(g, nullptr);
+        Device<uint8_t> workspace(narrow_workspace_bytes(g));
+        Device<uint32_t> counters(std::vector<double>(kNarrowCounters, 0.0));
+        for (const bool constant : {true, false, false})
+          narrow_matmul(g, constant, workspace.data(), counters.data(), nullptr);
         const auto xs = x.values(), ws = w.values(), as = addend.values();
         std::vector<double> expected, size;
         for (int64_t i = 0; i < m; ++i)
@@ -190,7 +193,7 @@ TEST(GpuGenerate, NarrowMatmul) {
         Device<Bf16> one(c.n);
         g.m = 1;
         g.c = one.data();
-        narrow_matmul(g, nullptr);
+        narrow_matmul(g, false, workspace.data(), counters.data(), nullptr);
         EXPECT_TRUE(
             std::equal(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(c.n * 2), one.bits().begin()));
       }

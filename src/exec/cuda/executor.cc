@@ -65,7 +65,11 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       arena_(aligned_arena(program, memory_.data())),
       streams_(program.streams.size()),
       progress_(program, world.size() > 1),
-      libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
+      libraries_({.tune = options.tune && !options.tuned.empty(),
+                  .tf32 = options.tf32,
+                  .constant_weights = std::none_of(
+                      program.bodies.begin(), program.bodies.end(),
+                      [](const program::Body& body) { return body.kind == program::BodyKind::Step; })}),
       in_message_(buffers_in_messages(program)) {
   host_scalars_.resize(static_cast<size_t>(program.num_scalar_inputs()));
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();

@@ -7,7 +7,6 @@ namespace quintet::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kUnroll = 4;  // keys of a lane group whose loads are in flight together
 constexpr float kLog2e = 1.4426950408889634f;
 
 // The results of a split: sums of dv elements, their maximum and sum of weights (in powers of two).
@@ -36,6 +35,8 @@ __global__ void __launch_bounds__(kThreads)
                  Partials partials) {
   await_previous();
   constexpr int kLanes = D / 8, kKeys = 32 / kLanes, kParts = kWarps * kKeys;
+  // Keys of a lane group whose loads are in flight together: all of a split, or half where registers are few.
+  constexpr int kUnroll = static_cast<int>(kDecodeSplit) / kParts / (G > 4 ? 2 : 1);
   __shared__ float part_sum[kParts][G][D];
   __shared__ float part_max[kParts][G], part_weight[kParts][G];
   __shared__ bool is_last;
@@ -170,7 +171,9 @@ __global__ void __launch_bounds__(kThreads)
     const int g = i / D, j = i % D;
     const int64_t place = (result + g) * partials.splits;
     float most = -INFINITY, all = 0, total = 0;
+#pragma unroll 8
     for (int s = 0; s < used; ++s) most = fmaxf(most, __ldcg(partials.stats + (place + s) * 2));
+#pragma unroll 8
     for (int s = 0; s < used; ++s) {
       const float factor = exp2f(__ldcg(partials.stats + (place + s) * 2) - most);
       all = fmaf(factor, __ldcg(partials.sums + (place + s) * D + j), all);

@@ -11,7 +11,7 @@ namespace quintet::kernels::cuda {
 // per 8 queries, in splits of kDecodeSplit keys whose results are merged by the last block to finish, in
 // order: the bits of a row do not depend on the other rows. All other cases take one block per row and head.
 // `counters` are cached_attention_counters() words, zero before the first call and after every call.
-inline constexpr int64_t kDecodeSplit = 128;
+inline constexpr int64_t kDecodeSplit = 64;
 template <class T>
 void cached_attention(const CachedAttention& a, const T* q, const T* k, const T* v, T* k_cache, T* v_cache,
                       T* o, void* workspace, uint32_t* counters, Stream stream);
