@@ -65,6 +65,7 @@ test-hf: build  ## against Hugging Face's packages from PyPI, which this install
 	@tools/setup.sh --hf
 	@$(BUILD)/hf-venv/bin/python tests/hf/megatron_test.py $(BUILD) --work $(BUILD)/hf-megatron
 	@$(BUILD)/hf-venv/bin/python tests/hf/models_test.py $(BUILD)/quintet --work $(BUILD)/hf-models
+	@$(BUILD)/hf-venv/bin/python tests/hf/lm_eval_test.py $(BUILD)/quintet --work $(BUILD)/hf-lm-eval
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 	@$(BUILD)/hf-venv/bin/python tests/hf/chat_test.py $(BUILD)/quintet --work $(BUILD)/hf-chat
 

@@ -109,6 +109,7 @@ Verb add_generate(CLI::App& app) {
   o->model.add_to(*command);
   command
       ->add_option("--prompt", o->generate.prompts, "text to continue; may be repeated (default: \"The \")")
+      ->allow_extra_args(false)
       ->type_name("TEXT");
   command->add_option("--prompts", o->prompt_file, "file with a prompt per line")->type_name("FILE");
   command->add_option("--tokens", o->generate.tokens, "number of tokens to generate, at most")
@@ -139,6 +140,7 @@ Verb add_generate(CLI::App& app) {
       ->capture_default_str()
       ->check(number_in(1e-6, 1e6));
   command->add_option("--stop", o->generate.stops, "end a text before this string; may be repeated")
+      ->allow_extra_args(false)
       ->type_name("TEXT");
   command->add_flag("--ignore-eos", o->generate.ignore_ends, "go on after a token that ends texts");
   command->add_option("--batch", o->generate.batch, "prompts generated at once, at most")

@@ -68,7 +68,7 @@ std::vector<Generated> generate_texts(const base::Path& path, const GenerateOpti
   for (const std::string& prompt : options.prompts) {
     std::vector<int32_t> ids = source.tokenizer->encode(prompt);
     if (ids.empty())
-      base::fail_user("prompt {} is empty; the model needs at least one token to continue",
+      base::fail_user("--prompt: prompt {} is empty; the model needs at least one token to continue",
                       requests.size() + 1);
     for (const int32_t id : ids)
       if (id >= source.recipe.model.vocab)
