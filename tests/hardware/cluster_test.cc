@@ -94,6 +94,7 @@ TEST(ClusterPhrase, Defaults) {
     EXPECT_EQ(one.price_source.empty(), one.price_per_hour == 0) << a.name;
   }
   EXPECT_EQ(parse_cluster("8 h100, domain 1").domain, 1);
+  EXPECT_EQ(parse_cluster("8 h100, host 3TiB").host_bytes, int64_t{3} << 40);
   EXPECT_EQ(parse_cluster("4096x4096 h100").world(), 1 << 24);
   // Naming the default network changes nothing; another one has at most a port for each accelerator.
   for (const Accelerator& a : accelerators()) {
@@ -115,7 +116,7 @@ TEST(ClusterPhrase, ErrorsTeach) {
   EXPECT_NE(refusal("2x8 h100, ib-ndx").find("ib-ndr"), std::string::npos);
   EXPECT_NE(refusal("0 h100").find("0 is not a count from 1"), std::string::npos);
   EXPECT_NE(refusal("12 h100").find("use 8 or 16"), std::string::npos);
-  EXPECT_NE(refusal("12 h100").find("\"2x8 h100"), std::string::npos) << "the node size, stated";
+  EXPECT_NE(refusal("15 h100").find("\"2x8 h100"), std::string::npos) << "the node size, stated";
   EXPECT_NE(refusal("4097x4096 h100").find("exceed the limit of 2^24"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price").find("must be followed by a value"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price cheap").find("expected a number"), std::string::npos);
