@@ -82,7 +82,7 @@ void clip_scale(const Bound& b, bool) {
   *s.clip_scale = (s.max_norm > 0 && norm > s.max_norm ? s.max_norm / norm : 1.0) / *s.loss_scale;
   *s.ok = ok;
   *s.update_count += ok;
-  // An overflow that a smaller loss scale may avoid is no sign of divergence.
+  // An overflow that a smaller loss scale may avoid does not mean divergence.
   const bool overflow = !all_finite && s.window > 0 && finite_loss && *s.loss_scale > 1;
   *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !overflow;
   *s.skipped_total += !ok;
