@@ -89,12 +89,14 @@ class Pickle::Machine {
   }
   void append(Id to, const std::vector<Id>& items) {
     Value& value = values_[to];
-    if (value.kind != Kind::List && value.kind != Kind::Object) fail("an append to something that is not a list");
+    if (value.kind != Kind::List && value.kind != Kind::Object)
+      fail("an append to something that is not a list");
     value.items.insert(value.items.end(), items.begin(), items.end());
   }
   void set(Id to, const std::vector<Id>& items) {
     Value& value = values_[to];
-    if (value.kind != Kind::Dict && value.kind != Kind::Object) fail("an item of something that is not a dict");
+    if (value.kind != Kind::Dict && value.kind != Kind::Object)
+      fail("an item of something that is not a dict");
     if (items.size() % 2 != 0) fail("a key without a value");
     for (size_t i = 0; i < items.size(); i += 2) value.pairs.emplace_back(items[i], items[i + 1]);
   }
