@@ -140,6 +140,11 @@ TEST(Check, MoreInFlightThanPromised) {
 
 TEST(Check, MixedPairs) {
   EXPECT_EQ(why_not(mixed_pair()), "");
+  Schedule split = mixed_pair();
+  split.splits_backward = true;
+  split.ranks[0][2].kind = Kind::B;
+  split.ranks[0].push_back({Kind::W, 0, 0});
+  EXPECT_EQ(why_not(split), "");
   Schedule s = dualpipev(2, 4);
   s.ranks[0][0].with_next = true;  // F with F
   EXPECT_NE(why_not(s).find("0F0 is marked as mixed with the next action"), std::string::npos);
