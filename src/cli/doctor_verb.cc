@@ -99,7 +99,6 @@ Verb add_doctor(CLI::App& app) {
   o->recipe.add_to(*command, true, "with a recipe: number of timed steps (5)");
   command->get_option("RECIPE")->required(false)->description(
       "run a few steps of this recipe and compare them with its plan");
-  command->remove_option(command->get_option("--run-dir"));  // nothing is written
   command->add_option("--cluster", o->cluster,
                       "with a recipe: the cluster to plan for, a phrase or a file written by --probe; "
                       "default: this machine, probed briefly");

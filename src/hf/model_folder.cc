@@ -58,7 +58,8 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
   for (const TensorInfo& t : source_->tensors()) {
     if (used.contains(t.name)) continue;
     bool known = model.tied && t.name == "lm_head.weight";
-    for (const std::string_view pattern : map_->family().unused) known = known || base::glob_match(pattern, t.name);
+    for (const std::string_view pattern : map_->family().unused)
+      known = known || base::glob_match(pattern, t.name);
     for (int64_t i = 0; i < predict_layers; ++i)
       if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i)))
         known = true, ++left_out;

@@ -10,8 +10,8 @@
 #include "comm/communicator.h"
 #include "config/recipe.h"
 #include "data/batch.h"
-#include "plan/plan.h"
 #include "machine/facts.h"
+#include "plan/plan.h"
 
 namespace quintet::tools {
 
@@ -56,7 +56,7 @@ struct Diagnosis {
   int memory_rank = 0;
   int64_t planned_bytes = 0, measured_bytes = 0, extra_bytes = 0;
   machine::MachineFacts machine;  // before the steps
-  int cores = 1;         // cores that the ranks on that host share
+  int cores = 1;                  // cores that the ranks on that host share
 
   double planned_of(Part part) const;
   double measured_of(Part part) const;

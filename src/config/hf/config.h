@@ -20,7 +20,7 @@ struct HfConfig {
   int64_t predict_layers = 0;        // blocks for multi-token prediction after the model's: not loaded
   std::vector<std::string> problems;
 };
-// Never throws: a text that is no JSON object is a problem.
+// Never throws: a text that is not a JSON object is a problem.
 HfConfig read_hf_config(std::string_view text);
 
 // The family whose config.json describes the model completely; null with the reason when there is none.

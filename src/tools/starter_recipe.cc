@@ -1,4 +1,4 @@
-#include "cli/write_recipe.h"
+#include "tools/starter_recipe.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "config/presets.h"
 #include "observe/metrics.h"
 
-namespace quintet::cli {
+namespace quintet::tools {
 namespace {
 
 // Roughly the parameters of a preset, to choose defaults by its size.
@@ -22,9 +22,9 @@ double parameters_of(const config::Model& m) {
          width * static_cast<double>(m.vocab);
 }
 
-class Writer {
+class RecipeWriter {
  public:
-  explicit Writer(std::string& out) : out_(out) {}
+  explicit RecipeWriter(std::string& out) : out_(out) {}
   // A key with its meaning above it; `active` false: commented out, as an offer.
   void key(const std::string& name, const std::string& value, bool active = true) {
     const config::KeyFacts* k = config::find_key(name);
@@ -57,16 +57,14 @@ class Writer {
 
 }  // namespace
 
-std::string default_device() { return *QUINTET_GPU == '\0' ? "cpu" : "cuda"; }
-
-std::string recipe_text(const RecipeWishes& w, const base::Path& folder) {
+std::string starter_recipe(const RecipeWishes& w, const base::Path& folder) {
   namespace fs = std::filesystem;
   const std::string preset = w.model.empty() ? kDefaultPreset : w.model;
   const config::Model* model = config::find_preset(preset);
   if (model == nullptr)
     base::fail_user("--model {}: there is no such preset; 'quintet init --help' lists them", preset);
   const bool large = parameters_of(*model) > 5e8, tiny = parameters_of(*model) < 2e7;
-  const bool gpu = (w.device.empty() ? default_device() : w.device) == "cuda";
+  const bool gpu = w.device == "cuda";
   const int64_t ranks = std::max<int64_t>(1, w.ranks), steps = w.steps > 0 ? w.steps : kDefaultSteps;
   int64_t seq = w.seq_len > 0 ? w.seq_len : tiny ? 256 : large ? 2048 : 1024;
   if (w.seq_len == 0 && model->max_positions > 0) seq = std::min(seq, model->max_positions);
@@ -81,7 +79,7 @@ std::string recipe_text(const RecipeWishes& w, const base::Path& folder) {
   std::string out = fmt::format(
       "# Written by quintet init. 'quintet recipe' describes every key; 'quintet check FILE'\n"
       "# prints the resolved recipe or everything that is wrong with it.\n");
-  Writer write(out);
+  RecipeWriter write(out);
   write.text("name", w.name);
   write.text("model.preset", preset);
   write.text("data.path", data.string());
@@ -111,4 +109,4 @@ std::string recipe_text(const RecipeWishes& w, const base::Path& folder) {
   return out;
 }
 
-}  // namespace quintet::cli
+}  // namespace quintet::tools
