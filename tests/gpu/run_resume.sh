@@ -61,6 +61,7 @@ stopped() {  # what signal settings...
   fi
   for n in $(seq 1 "$stops"); do
     at=$((steps * (n - 1) / stops + 1 + RANDOM % (steps / stops - 3)))
+    [ $at -gt $((steps / 3)) ] || at=$((steps / 3 + 1))  # there is a checkpoint to continue from
     prepare "$work/stopped" "$@"
     "${command[@]}" > "$work/log.$n" 2>&1 &
     pid=$!
