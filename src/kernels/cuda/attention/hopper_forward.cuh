@@ -3,6 +3,9 @@
 // others' MMAs run, and within a warpgroup the scores of the next key block are computed alongside the matmul
 // of the last weights with V. Rows past tokens * heads of a tile have undefined contents: no other row reads
 // them.
+//
+// A hop of a ring merges its tile with the earlier result in shared memory, where there is room: the producer
+// copies the earlier tile while scores are computed and stores the merged one while the next tile begins.
 #pragma once
 
 #include "kernels/cuda/attention/hopper.cuh"
@@ -19,6 +22,10 @@ struct HopperForward {
   static constexpr int kQBytes = kRows * kQkPanels * 128, kKBytes = kKeys * kQkPanels * 128,
                        kVBytes = kKeys * kValuePanels * 128;
   static constexpr int kBytes = kQBytes + kStages * (kKBytes + kVBytes) + 1024;
+  // The tile of earlier results in f32; 0: no room for it.
+  static constexpr int kWidePanels = kValue / 32, kWidePanel = kRows * 128;
+  static constexpr int kWideBytes =
+      kBytes + kWidePanels * kWidePanel <= (226 << 10) ? kWidePanels * kWidePanel : 0;
 };
 
 // Exponents of weights, in units of log2, that need no new scale.
@@ -27,7 +34,9 @@ inline constexpr float kHeadroom = 8.0f;
 template <class T, int kQk, int kValue, bool kExtra>
 __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
     hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ TiledProblem p,
+                   const __grid_constant__ CUtensorMap v_map,
+                   const __grid_constant__ CUtensorMap before_map,
+                   const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TiledProblem p,
                    int tiles) {
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -36,13 +45,20 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
                 kStages = Sizes::kStages;
   constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages];
+      v_empty[kStages], wide_full, wide_done;
   const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
-                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes;
+                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes,
+                 wide_tile = v_tiles + kStages * Sizes::kVBytes;
+  // Whether a tile is merged in shared memory: not one of fewer tokens, whose box would reach into other rows.
+  const auto merges = [&](const RowTile& tile) {
+    return Sizes::kWideBytes > 0 && p.wide && tile.count == p.packing.tokens;
+  };
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
   if (thread == 0) {
     make_barrier(&q_full, 1);
     make_barrier(&q_empty, kGroups);
+    make_barrier(&wide_full, 1);
+    make_barrier(&wide_done, 4 * kGroups);  // a warp each
     for (int s = 0; s < kStages; ++s) {
       make_barrier(&k_full[s], 1);
       make_barrier(&k_empty[s], kGroups);
@@ -52,12 +68,35 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     publish_barriers();
   }
   __syncthreads();
-  const int items = tiles * p.kv_heads;
+  const int items = query_items(p, tiles);
 
   if (group == kGroups) {
     registers_down<kGroups == 2 ? 40 : 32>();
     if (thread % 128 != 0) return;
-    Turn turn, q_turn;
+    Turn turn, q_turn, wide_turn;
+    int merged_head = -1, merged_row = 0;  // of the tile that is being merged
+    const auto store_merged = [&] {
+      if (merged_head < 0) return;
+      await_turn(&wide_done, wide_turn.parity ^ 1);
+      for (int c = 0; c < Sizes::kWidePanels; ++c)
+        store_box(&out_map, wide_tile + c * Sizes::kWidePanel, c * 32, merged_head * p.group, merged_row);
+      commit_stores();
+    };
+    const auto begin_merge = [&](const HopperTile& at) {
+      store_merged();
+      await_source_read();
+      if (p.o_before != nullptr) {
+        announce(&wide_full, static_cast<uint32_t>(p.packing.tokens * p.group * Sizes::kWidePanels * 128));
+        for (int c = 0; c < Sizes::kWidePanels; ++c)
+          copy_box(wide_tile + c * Sizes::kWidePanel, &before_map, c * 32, at.kv_head * p.group, at.tile.row,
+                   &wide_full);
+      } else {
+        arrive(&wide_full);
+      }
+      merged_head = at.kv_head;
+      merged_row = at.tile.row;
+      wide_turn.advance<1>();
+    };
     for (int round = 0;; ++round) {
       const int item = item_of_round(round, items);
       if (item < 0) break;
@@ -72,7 +111,9 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       for (int c = 0; c < Sizes::kQkPanels; ++c)
         copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
       q_turn.advance<1>();
-      for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
+      // Blocks of keys until the earlier result is copied: the consumers finish the last tile meanwhile.
+      int until_merge = merges(at.tile) ? kStages : -1;
+      while (more) {
         const uint32_t k = k_tiles + turn.stage * Sizes::kKBytes, v = v_tiles + turn.stage * Sizes::kVBytes;
         await_turn(&k_empty[turn.stage], turn.parity ^ 1);
         announce(&k_full[turn.stage], Sizes::kKBytes);
@@ -82,7 +123,17 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
         announce(&v_full[turn.stage], Sizes::kVBytes);
         for (int c = 0; c < Sizes::kValuePanels; ++c)
           copy_box(v + c * kKeyPanel, &v_map, c * 64, at.kv_head, walk.row, &v_full[turn.stage]);
+        turn.advance<kStages>();
+        more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
+        if (until_merge > 0 && (--until_merge == 0 || !more)) {
+          begin_merge(at);
+          until_merge = -1;
+        }
       }
+    }
+    if constexpr (Sizes::kWideBytes > 0) {
+      store_merged();
+      await_stores();
     }
     return;
   }
@@ -91,7 +142,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   const ScoreUnits<kExtra> units(p);
   const float unit = units.unit;
   const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
-  Turn k_turn, v_turn, q_turn;
+  Turn k_turn, v_turn, q_turn, wide_turn;
   if (group == kGroups - 1) order_next(0);  // the first group goes first
   for (int round = 0;; ++round) {
     const int item = item_of_round(round, items);
@@ -103,6 +154,15 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     const int valid = tile.count * p.group;
     BlockWalk walk;
     bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
+    if (!more && p.in_place) continue;
+    const bool merging = more && merges(tile);
+    float earlier[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = own_row + 8 * h, token = p.packing.token(r);
+      earlier[h] =
+          earlier_lse(p, r < valid, at.kv_head * p.group + r - token * p.group, tile.row + token);
+    }
     float out[kValue / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
     for (float& x : out) x = 0.0f;
@@ -112,7 +172,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       for (int h = 0; h < 2; ++h) {
         const int r = own_row + 8 * h;
         row_keys[h] = r < valid ? p.keys(tile.sequence, tile.position + p.packing.token(r)) : Span{0, 0};
-        if (p.o_before != nullptr && r < valid) {
+        if (p.o_before != nullptr && r < valid && !merging) {
           const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
           prefetch_row(p.o_before + static_cast<int64_t>(tile.row + token) * p.o_stride +
                            static_cast<int64_t>(head) * p.value_dim,
@@ -238,9 +298,17 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
       v_turn.advance<kStages>();
     }
+    if (merging) await_turn(&wide_full, wide_turn.parity);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      finish_row<T, kExtra>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
+      finish_row<T, kExtra, kRows>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h], earlier[h],
+                                   merging ? wide_tile : 0);
+    if (merging) {
+      wide_turn.advance<1>();
+      publish_shared();
+      __syncwarp();
+      if (lane == 0) arrive(&wide_done);
+    }
   }
 #else
   __trap();  // hopper_blocks() is 0 in such builds

@@ -112,14 +112,7 @@ __device__ __forceinline__ void add_to_global(float* to, uint32_t from, uint32_t
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                "r"(from), "r"(bytes)
                : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until the source of every add_to_global() of this thread has been read.
-__device__ __forceinline__ void await_source_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-__device__ __forceinline__ void await_additions() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  commit_stores();
 }
 
 // Stores what pack_left() left of 64 rows as panels of 64 columns, swizzled; `row` is the warp's first.
@@ -333,7 +326,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     store_dk<T>(p, at, own_key, dk);
     store_dv<T>(p, at, own_key, dv);
   });
-  if (lane == 0) await_additions();
+  if (lane == 0) await_stores();
 #else
   __trap();
 #endif

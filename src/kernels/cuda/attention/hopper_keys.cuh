@@ -26,10 +26,6 @@ struct HopperKeys {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-__device__ __forceinline__ void publish_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // A block of queries in a stage of shared memory, as the producer describes it to the consumers.
 struct alignas(16) KeyBlock {
   int position, row, rows;  // its first token, its first row of packed heads, and their number

@@ -63,6 +63,7 @@ struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]
   int64_t items = 0;    // one count of items
+  int64_t visible = 0;  // two counts of tiles: of queries, of keys
   int64_t q_order = 0, k_order = 0;
   int64_t delta =
       0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]
