@@ -402,7 +402,7 @@ void run() {
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
   if (wanted("attention")) attentions();
-  if (wanted("attention") || wanted("ring")) hops();
+  if ((wanted("attention") && shape_wanted.empty()) || wanted("ring")) hops();
   if (wanted("load")) attention_under_load();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
