@@ -214,6 +214,34 @@ __device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTi
     p.lse_out[static_cast<int64_t>(head) * p.q_count + at.tile.row + token] = result.lse;
 }
 
+// Writes the rows of tiles in which no row sees a key: those from number `seen_items` on, or where documents
+// are not sorted the ones found among all. For warps that have nothing else to do: number `warp` of `warps`.
+template <class T, int kKeys>
+__device__ __forceinline__ void finish_unseen(const TiledProblem& p, int seen_items, int tiles, int warp,
+                                              int warps) {
+  if (p.in_place || (p.documents == nullptr && p.q_rows.ranks == 1)) return;
+  const int items = tiles * p.kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int item = (p.visible != nullptr ? seen_items : 0) + static_cast<int>(blockIdx.x); item < items;
+       item += static_cast<int>(gridDim.x)) {
+    const HopperTile at = query_item(p, item, tiles);
+    BlockWalk walk;
+    if (p.idle(at.tile.sequence) || walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys)) continue;
+    for (int r = warp; r < at.tile.count * p.group; r += warps) {
+      const int token = r / p.group, head = at.kv_head * p.group + r % p.group, row = at.tile.row + token;
+      const RowResult result =
+          row_result(p, true, head, earlier_lse(p, true, head, row), -INFINITY, 0.0f);
+      const int64_t to = static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
+      for (int column = lane; column < p.value_dim; column += 32)
+        if (p.wide)
+          static_cast<float*>(p.o_out)[to + column] =
+              result.share != 0.0f ? p.o_before[to + column] * result.share : 0.0f;
+        else
+          static_cast<T*>(p.o_out)[to + column] = T{};
+      if (lane == 0) p.lse_out[static_cast<int64_t>(head) * p.q_count + row] = result.lse;
+    }
+  }
+}
+
 #endif
 
 }  // namespace quintet::kernels::cuda

@@ -277,7 +277,8 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   p.lse_out = lse;
   p.in_place = p.wide && o_before != nullptr && static_cast<const void*>(o_before) == o &&
                lse_before == lse && options.sinks == nullptr;
-  if (s.documents != nullptr && p.in_place) p.visible = at<int>(workspace, scratch.visible);
+  // Hopper's kernels write the other tiles too, but elsewhere.
+  if (s.documents != nullptr && (p.in_place || blocks > 0)) p.visible = at<int>(workspace, scratch.visible);
   if (blocks > 0)
     launch_hopper_forward<T>(sizes, p, blocks, query_tiles(s, tokens), stream);
   else
