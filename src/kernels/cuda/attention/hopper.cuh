@@ -68,9 +68,7 @@ __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.co
 __device__ __forceinline__ void await_source_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-__device__ __forceinline__ void await_stores() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
+__device__ __forceinline__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // A query tile of the heads that share a KV head, and the keys seen by any and by all of its rows.
 struct HopperTile {
@@ -228,8 +226,7 @@ __device__ __forceinline__ void finish_unseen(const TiledProblem& p, int seen_it
     if (p.idle(at.tile.sequence) || walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys)) continue;
     for (int r = warp; r < at.tile.count * p.group; r += warps) {
       const int token = r / p.group, head = at.kv_head * p.group + r % p.group, row = at.tile.row + token;
-      const RowResult result =
-          row_result(p, true, head, earlier_lse(p, true, head, row), -INFINITY, 0.0f);
+      const RowResult result = row_result(p, true, head, earlier_lse(p, true, head, row), -INFINITY, 0.0f);
       const int64_t to = static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
       for (int column = lane; column < p.value_dim; column += 32)
         if (p.wide)

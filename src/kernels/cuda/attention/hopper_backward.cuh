@@ -299,9 +299,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     for (float& x : dk) x = 0.0f;
 #pragma unroll
     for (float& x : dv) x = 0.0f;
-    if (!seen) {
-      meet_warpgroup(group);  // all have read the item
-    } else {
+    if (seen) {
       const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       const uint32_t k = shared.k + static_cast<uint32_t>(group) * 8192,
                      v = shared.v + static_cast<uint32_t>(group) * 8192;
@@ -325,7 +323,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(dv);
-        if (before >= 0 && thread % 128 == 0) arrive(&exchange.empty[before]);
+        if (before >= 0) release(&exchange.empty[before], lane);
         before = turn.stage;
         begin_products();
         rows_product<T, kValue>(g, v, kKeyPanel, dout, kRowPanel);
@@ -382,9 +380,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       await_products<0>();
       pin(dk);
       pin(dv);
-      if (thread % 128 == 0) arrive(&exchange.empty[before]);
+      release(&exchange.empty[before], lane);
     }
-    if (thread % 128 == 0) arrive(&exchange.kv_empty);
+    release(&exchange.kv_empty, lane);
     store_dk<T>(p, at, own_key, dk);
     store_dv<T>(p, at, own_key, dv);
   });

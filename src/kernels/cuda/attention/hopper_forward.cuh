@@ -36,8 +36,7 @@ inline constexpr float kHeadroom = 8.0f;
 template <class T, int kQk, int kValue, bool kExtra>
 __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
     hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                   const __grid_constant__ CUtensorMap v_map,
-                   const __grid_constant__ CUtensorMap before_map,
+                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap before_map,
                    const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TiledProblem p,
                    int tiles) {
   await_previous();
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   Turn k_turn, v_turn, q_turn, wide_turn;
   BlockWalk walk;
   int round = 0;
-  const auto finish = [&](const Rows& t, const float (&out)[kValue / 2]) {
+  const auto finish = [&](const Rows& t, const float(&out)[kValue / 2]) {
     if (t.merging) await_turn(&wide_full, wide_turn.parity);
 #pragma unroll
     for (int h = 0; h < 2; ++h)

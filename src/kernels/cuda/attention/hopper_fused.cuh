@@ -201,9 +201,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     float dk[kWidth / 2], dv[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
-    if (!seen) {
-      meet_warpgroup(group);  // all have read the item
-    } else {
+    if (seen) {
       const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       float* const sums =
           p.dq_sum + ((at.kv_head - p.kv_begin) * kPanels + (kByColumns ? group : 0)) * panel_size;
@@ -240,7 +238,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(s);
-        if (last_rows > 0 && thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
+        if (last_rows > 0) release(&exchange.empty[turn.stage ^ 1], lane);
         weigh_block<false>(p, queries, block, units, stats, lane, s,
                            [&](int i, float weight, float) { s[i] = weight; });
         pack_left<T>(s);
@@ -320,9 +318,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(dq);
         add_dq(last_row, last_rows);
       }
-      if (thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
+      release(&exchange.empty[turn.stage ^ 1], lane);
     }
-    if (thread % 128 == 0) arrive(&exchange.kv_empty);
+    release(&exchange.kv_empty, lane);
     store_dk<T>(p, at, own_key, dk);
     store_dv<T>(p, at, own_key, dv);
   });
