@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "base/printable.h"
 #include "cli/number.h"
 #include "cli/verbs.h"

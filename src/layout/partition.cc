@@ -45,7 +45,7 @@ LocalGraph Partitioner::run(const RuleTable& rules) {
   if (logical_.logits.valid()) out_.graph.logits = current(logical_.logits);
   for (graph::StepSum sum : logical_.step_sums) {
     sum.value = current(sum.value);
-    out_.graph.step_sums.push_back(std::move(sum));
+    out_.graph.step_sums.push_back(sum);
   }
   for (graph::BiasUpdate update : logical_.bias_updates) {
     update.bias = current(update.bias);

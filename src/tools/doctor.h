@@ -11,7 +11,7 @@
 #include "config/recipe.h"
 #include "data/batch.h"
 #include "plan/plan.h"
-#include "tools/machine_facts.h"
+#include "machine/facts.h"
 
 namespace quintet::tools {
 
@@ -55,7 +55,7 @@ struct Diagnosis {
   // Of the rank with the largest plan: the arena, its touched bytes, and bytes outside of it.
   int memory_rank = 0;
   int64_t planned_bytes = 0, measured_bytes = 0, extra_bytes = 0;
-  MachineFacts machine;  // before the steps
+  machine::MachineFacts machine;  // before the steps
   int cores = 1;         // cores that the ranks on that host share
 
   double planned_of(Part part) const;

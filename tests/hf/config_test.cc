@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/file.h"
 #include "base/temp_folder.h"
 #include "config/parse.h"
 #include "config/presets.h"
@@ -59,29 +63,70 @@ TEST(HfConfig, NothingIsIgnored) {
   EXPECT_CONTAINS(problems_of_text("[1]"), "not a JSON object");
 }
 
-// Presets whose files are not read and written yet.
-bool lacks_a_family(const std::string& preset) {
-  return preset.starts_with("gemma") || preset.starts_with("olmo2") || preset.starts_with("smollm3") ||
-         preset.starts_with("pythia");
-}
-
-// Every other preset has a family, whose config.json reads back as the same model.
+// Every preset has a family, whose config.json reads back as the same model.
 TEST(HfConfig, EveryPresetHasAFamily) {
   for (const Model& preset : presets()) {
     const Recipe recipe = parse("[model]\npreset = \"" + preset.preset +
                                 "\"\n[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n");
     std::string why;
     const HfFamily* const family = hf_family_of(recipe.model, &why);
-    if (lacks_a_family(preset.preset)) {
-      EXPECT_EQ(family, nullptr) << preset.preset;
-      continue;
-    }
     ASSERT_NE(family, nullptr) << preset.preset << ": " << why;
     const HfConfig back = read_hf_config(hf_config_text(recipe.model, *family, "", "bfloat16", 64));
     EXPECT_TRUE(back.problems.empty()) << preset.preset << ": " << back.problems[0];
     EXPECT_EQ(back.model.layers, recipe.model.layers) << preset.preset;
     EXPECT_TRUE(back.model.rope_scaling == recipe.model.rope_scaling) << preset.preset;
   }
+}
+
+// config.json as it is published, each with the preset that it must give; empty: there is none.
+TEST(HfConfig, PublishedFilesAreTheirPresets) {
+  std::istringstream lines(
+      base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/hf/published_configs.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    auto json = nlohmann::ordered_json::parse(line);
+    const std::string name = json.at("preset");
+    json.erase("preset");
+    SCOPED_TRACE(json.at("model_type").get<std::string>() + " " + name);
+    const HfConfig c = read_hf_config(json.dump());
+    EXPECT_EQ(problems_of_text(json.dump()), "");
+    if (name.empty()) continue;
+    Model expected = *find_preset(name);
+    expected.preset = "";
+    EXPECT_TRUE(c.model == expected);
+  }
+}
+
+TEST(HfConfig, LayersThatDifferAreReadFromTheirList) {
+  const std::string gemma =
+      R"({"model_type": "gemma2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300, "sliding_window": 8})";
+  const auto read = [&](const std::string& types) {
+    return read_hf_config(with(gemma, R"("layer_types": )" + types));
+  };
+  const std::string s = R"("sliding_attention")", f = R"("full_attention")";
+  const auto list = [](std::initializer_list<std::string> words) {
+    std::string text;
+    for (const std::string& w : words) text += (text.empty() ? "[" : ", ") + w;
+    return text + "]";
+  };
+  EXPECT_EQ(read_hf_config(gemma).model.full_attention_every, 2);
+  EXPECT_EQ(read(list({s, f, s, f})).model.full_attention_every, 2);
+  EXPECT_EQ(read(list({s, s, f, s})).model.full_attention_every, 3);
+  const Model windows = read(list({s, s, s, s})).model, full = read(list({f, f, f, f})).model;
+  EXPECT_EQ(std::pair(windows.sliding_window, windows.full_attention_every),
+            std::pair(int64_t{8}, int64_t{0}));
+  EXPECT_EQ(std::pair(full.sliding_window, full.full_attention_every), std::pair(int64_t{0}, int64_t{0}));
+  for (const std::string& bad : {list({f, s, f, s}), list({s, f, f, s}), list({s, f}), std::string("3")}) {
+    ASSERT_EQ(read(bad).problems.size(), 1u) << bad;
+    EXPECT_CONTAINS(read(bad).problems[0], "layer_types = ");
+  }
+  const std::string smol =
+      R"({"model_type": "smollm3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300})";
+  EXPECT_EQ(read_hf_config(with(smol, R"("no_rope_layers": [1, 0, 1, 0])")).model.no_rope_every, 2);
+  EXPECT_EQ(read_hf_config(with(smol, R"("no_rope_layers": [1, 1, 1, 1])")).model.no_rope_every, 0);
+  EXPECT_CONTAINS(problems_of_text(with(smol, R"("no_rope_layers": [0, 1, 1, 1])")), "no_rope_layers = ");
+  EXPECT_CONTAINS(problems_of_text(with(smol, R"("use_sliding_window": true)")), "use_sliding_window = true");
 }
 
 struct Written {

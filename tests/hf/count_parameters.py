@@ -16,7 +16,8 @@ import transformers
 
 CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "gpt2": "GPT2Config",
            "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v2": "DeepseekV2Config",
-           "deepseek_v3": "DeepseekV3Config"}
+           "deepseek_v3": "DeepseekV3Config", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config",
+           "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig", "glm4_moe": "Glm4MoeConfig"}
 
 
 def dense(layers, embed, ffn, heads, kv, vocab, tied=False, **more):
@@ -26,6 +27,19 @@ def dense(layers, embed, ffn, heads, kv, vocab, tied=False, **more):
 
 def gpt2(layers, embed, heads):
     return dict(n_layer=layers, n_embd=embed, n_head=heads, n_positions=1024, vocab_size=50257)
+
+
+def neox(layers, embed, heads, vocab):
+    return dict(num_hidden_layers=layers, hidden_size=embed, intermediate_size=4 * embed, num_attention_heads=heads, vocab_size=vocab,
+                rotary_pct=0.25)
+
+
+def glm4_moe(layers, embed, ffn, experts, expert_ffn, **more):
+    return dense(layers, embed, ffn, 96, 8, 151552, head_dim=128, attention_bias=True, n_routed_experts=experts, n_shared_experts=1,
+                 num_experts_per_tok=8, moe_intermediate_size=expert_ffn, partial_rotary_factor=0.5, num_nextn_predict_layers=0, **more)
+
+
+NO_IDS = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)
 
 
 def qwen3_moe(layers, embed, ffn, heads, expert_ffn, kv=4):
@@ -108,6 +122,30 @@ MODELS = [
                                          num_experts_per_tok=6, moe_intermediate_size=1536, first_k_dense_replace=1)),
     ("DeepSeek-V3", "deepseek_v3", dense(61, 7168, 18432, 128, 128, 129280, **MLA, q_lora_rank=1536, n_routed_experts=256, n_shared_experts=1,
                                          num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3, n_group=8, topk_group=4)),
+    ("gemma-2-2b", "gemma2", dense(26, 2304, 9216, 8, 4, 256000, True, head_dim=256)),
+    ("gemma-2-9b", "gemma2", dense(42, 3584, 14336, 16, 8, 256000, True, head_dim=256)),
+    ("gemma-2-27b", "gemma2", dense(46, 4608, 36864, 32, 16, 256000, True, head_dim=128, query_pre_attn_scalar=144)),
+    ("gemma-3-270m", "gemma3_text", dense(18, 640, 2048, 4, 1, 262144, True, head_dim=256, sliding_window=512)),
+    ("gemma-3-1b", "gemma3_text", dense(26, 1152, 6912, 4, 1, 262144, True, head_dim=256, sliding_window=512)),
+    ("gemma-3-4b (text)", "gemma3_text", dense(34, 2560, 10240, 8, 4, 262208, True, head_dim=256, sliding_window=1024)),
+    ("gemma-3-12b (text)", "gemma3_text", dense(48, 3840, 15360, 16, 8, 262208, True, head_dim=256, sliding_window=1024)),
+    ("gemma-3-27b (text)", "gemma3_text", dense(62, 5376, 21504, 32, 16, 262208, True, head_dim=128, sliding_window=1024)),
+    ("OLMo-2-0425-1B", "olmo2", dense(16, 2048, 8192, 16, 16, 100352)),
+    ("OLMo-2-1124-7B", "olmo2", dense(32, 4096, 11008, 32, 32, 100352)),
+    ("OLMo-2-1124-13B", "olmo2", dense(40, 5120, 13824, 40, 40, 100352)),
+    ("OLMo-2-0325-32B", "olmo2", dense(64, 5120, 27648, 40, 8, 100352)),
+    ("SmolLM3-3B", "smollm3", dense(36, 2048, 11008, 16, 4, 128256, True)),
+    ("Phi-3-mini-4k", "phi3", dense(32, 3072, 8192, 32, 32, 32064, sliding_window=2047)),
+    ("Phi-3-medium-4k", "phi3", dense(40, 5120, 17920, 40, 10, 32064, sliding_window=2047)),
+    ("phi-4", "phi3", dense(40, 5120, 17920, 40, 10, 100352, **NO_IDS)),
+    ("Phi-4-mini (sizes)", "phi3", dense(32, 3072, 8192, 24, 8, 200064, True, partial_rotary_factor=0.75, **NO_IDS)),
+    ("pythia-70m", "gpt_neox", neox(6, 512, 8, 50304)),
+    ("pythia-410m", "gpt_neox", neox(24, 1024, 16, 50304)),
+    ("pythia-1b", "gpt_neox", neox(16, 2048, 8, 50304)),
+    ("pythia-6.9b", "gpt_neox", neox(32, 4096, 32, 50432)),
+    ("pythia-12b", "gpt_neox", neox(36, 5120, 40, 50688)),
+    ("GLM-4.5-Air", "glm4_moe", glm4_moe(46, 4096, 10944, 128, 1408, first_k_dense_replace=1)),
+    ("GLM-4.5", "glm4_moe", glm4_moe(92, 5120, 12288, 160, 1536, first_k_dense_replace=3, use_qk_norm=True)),
     ("gpt2", "gpt2", gpt2(12, 768, 12)),
     ("gpt2-medium", "gpt2", gpt2(24, 1024, 16)),
     ("gpt2-large", "gpt2", gpt2(36, 1280, 20)),

@@ -55,6 +55,9 @@ DENSE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_atte
              vocab_size=256, max_position_embeddings=64)
 LATENT = dict(num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, moe_intermediate_size=16,
               first_k_dense_replace=1, num_hidden_layers=3)
+GEMMA3_ROPE = {"full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+NEOX = {k: v for k, v in DENSE.items() if k != "num_key_value_heads"}
 # Name: (config class, its arguments). Names before ":" are model types.
 FAMILIES = {
     "llama": ("LlamaConfig", {**DENSE}),
@@ -63,6 +66,21 @@ FAMILIES = {
     "mistral": ("MistralConfig", {**DENSE, "sliding_window": 7}),
     "qwen2": ("Qwen2Config", {**DENSE, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3Config", {**DENSE, "head_dim": 16}),
+    "gemma2": ("Gemma2Config", {**DENSE, "head_dim": 16, "num_hidden_layers": 3, "sliding_window": 7, "query_pre_attn_scalar": 24,
+                                "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "gemma3_text": ("Gemma3TextConfig", {**DENSE, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 7, "query_pre_attn_scalar": 24,
+                                         "sliding_window_pattern": 3, "rope_parameters": GEMMA3_ROPE}),
+    "olmo2": ("Olmo2Config", {**DENSE}),
+    "smollm3": ("SmolLM3Config", {**DENSE, "num_hidden_layers": 4, "no_rope_layer_interval": 2, "pad_token_id": None, "bos_token_id": None,
+                                  "eos_token_id": None}),
+    "phi3": ("Phi3Config", {**DENSE, "sliding_window": 9, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
+    "phi3:partial": ("Phi3Config", {**DENSE, "head_dim": 8, "tie_word_embeddings": True, "pad_token_id": None, "bos_token_id": None,
+                                    "eos_token_id": None, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default",
+                                                                              "partial_rotary_factor": 0.75}}),
+    "gpt_neox": ("GPTNeoXConfig", NEOX),
+    "gpt_neox:sequential": ("GPTNeoXConfig", {**NEOX, "use_parallel_residual": False, "tie_word_embeddings": True,
+                                              "rope_parameters": {"rope_theta": 500.0, "rope_type": "linear", "factor": 4.0,
+                                                                  "partial_rotary_factor": 1.0}}),
     "gpt2": ("GPT2Config", dict(vocab_size=256, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40, resid_pdrop=0.0,
                                 embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
     "mixtral": ("MixtralConfig", {**DENSE, "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -77,8 +95,12 @@ FAMILIES = {
                                               "topk_group": 2, "routed_scaling_factor": 2.0, "rope_parameters": DEEPSEEK_YARN}),
     "deepseek_v3": ("DeepseekV3Config", {**DENSE, **LATENT, "q_lora_rank": 10, "n_routed_experts": 8, "n_shared_experts": 1,
                                          "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "rope_parameters": DEEPSEEK_YARN}),
+    "glm4_moe": ("Glm4MoeConfig", {**DENSE, "head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8, "n_shared_experts": 1,
+                                   "num_experts_per_tok": 3, "first_k_dense_replace": 1, "num_hidden_layers": 3, "use_qk_norm": True,
+                                   "attention_bias": True, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5,
+                                   "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}}),
 }
-HAS_EXPERTS = {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
+HAS_EXPERTS = {"glm4_moe", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
 failed = []
 
 
@@ -120,7 +142,7 @@ def check(family, what, good, detail):
 
 
 def run(*arguments, good=True):
-    done = subprocess.run([quintet, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([quintet, *map(str, arguments)], capture_output=True, text=True, errors="replace")
     if good and done.returncode != 0:
         raise SystemExit(f"quintet {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
     return done
@@ -149,7 +171,7 @@ def recipe(folder, name, dtype="f32", **sets):
         values["model.moe.balance_loss"] = 0.0
         if family.startswith("deepseek"):
             values["model.moe.balance_scope"] = "micro_batch"
-        if family == "deepseek_v3":
+        if family in ("deepseek_v3", "glm4_moe"):
             values["model.moe.bias_rate"] = 1e-300
     text = work / "text.txt"
     text.write_bytes(TEXT)
@@ -409,9 +431,13 @@ def write_goldens():
     """Tiny folders with the logits that transformers computes in float64."""
     small = dict(hidden_size=16, num_hidden_layers=2, vocab_size=40)
     for family, (kind, arguments) in FAMILIES.items():
-        if family in ("llama:yarn", "deepseek_v2"):
-            continue  # their parts are in the others
-        changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small, "num_hidden_layers": 2}
+        if family in ("llama:yarn", "deepseek_v2") or (only and family not in only):
+            continue  # parts of the first two are in the others
+        changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small}
+        if family in ("gemma2", "gemma3_text"):
+            changes.update(head_dim=6, num_hidden_layers=3)  # windows and full attention
+        if family.startswith("gpt_neox"):
+            changes.update(num_attention_heads=2)  # a quarter of a head has an even size
         if "intermediate_size" in arguments:
             changes["intermediate_size"] = 12
         folder = ROOT / "tests/hf/golden" / family.replace(":", "-")
@@ -426,6 +452,8 @@ def write_goldens():
             with torch.no_grad():
                 logits = exact(torch.tensor([ids])).logits[0]
         save_file({"logits": logits, "ids": torch.tensor(ids, dtype=torch.int32)}, folder / "expected.st")
+    if only:
+        return
     random = torch.Generator().manual_seed(5)
     quantised = ROOT / "tests/hf/quantised"
     quantised.mkdir(exist_ok=True)
@@ -439,11 +467,11 @@ def write_goldens():
     save_file({"x": expected}, quantised / "mxfp4_expected.safetensors")
 
 
+only = [f for f in options.only.split(",") if f]
 if options.write_goldens:
     write_goldens()
     sys.exit(0)
 work.mkdir(parents=True, exist_ok=True)
-only = [f for f in options.only.split(",") if f]
 for family in FAMILIES:
     if not only or family in only:
         test_family(family)

@@ -27,7 +27,7 @@ HfConfig read_hf_config(std::string_view text);
 const HfFamily* hf_family_of(const Model& model, std::string* why_not);
 
 // A config.json for the model: `original`, where given, with the keys that have changed. `dtype` is
-// "bfloat16", ...; `positions` the longest sequence trained, for a config that is written anew.
+// "bfloat16", ...; `positions` the longest sequence trained, for a config that is generated.
 std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
                            std::string_view dtype, int64_t positions);
 

@@ -1,41 +1,14 @@
 // The families. Each is a table of config keys and a table of weights, in the words of keys.h and family.h.
 #include <array>
 
-#include "config/hf/family.h"
-#include "config/hf/keys.h"
+#include "config/hf/parts.h"
 
 namespace quintet::config {
 namespace {
 
-using Keys = std::vector<HfKey>;
-using Weights = std::vector<HfWeight>;
-
-template <class List>
-List joined(std::initializer_list<List> lists) {
-  List all;
-  for (const List& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
+using namespace hf_parts;
 
 // ---- keys
-
-Keys llama_sizes() {
-  return {value({"num_hidden_layers"}, kHfRequired, &Model::layers),
-          value({"hidden_size"}, kHfRequired, &Model::embed),
-          value({"num_attention_heads"}, kHfRequired, &Model::heads),
-          value({"vocab_size"}, kHfRequired, &Model::vocab),
-          only("hidden_act", "silu"),
-          only("attention_dropout", 0.0),
-          irrelevant({"max_position_embeddings"})};
-}
-HfKey tied(bool absent) { return value({"tie_word_embeddings"}, absent, &Model::tied); }
-HfKey ffn() { return value({"intermediate_size"}, kHfRequired, &Model::ffn); }
-HfKey kv_heads() { return value({"num_key_value_heads"}, 0, &Model::kv_heads); }
-HfKey head_dim(int64_t absent = 0) { return value({"head_dim"}, absent, &Model::head_dim); }
-HfKey norm_eps(double absent) { return value({"rms_norm_eps"}, absent, &Model::norm_eps); }
-
-// Mistral and Mixtral: one window for all layers, or null.
-HfKey window() { return optional_size("sliding_window", &Model::sliding_window); }
 
 // Qwen: sliding_window counts only with use_sliding_window, for the layers from max_window_layers on.
 HfKey qwen_window() {
@@ -68,10 +41,6 @@ HfKey qwen_window() {
                 c["use_sliding_window"] = m.sliding_window > 0;
                 if (m.sliding_window > 0) c["sliding_window"] = m.sliding_window, c["max_window_layers"] = 0;
               }};
-}
-
-HfKey balance_loss(const char* name, double absent) {
-  return value({name}, absent, &Model::moe, &Moe::balance_loss);
 }
 
 // Which blocks have experts: all whose number is a multiple of decoder_sparse_step, but for mlp_only_layers.
@@ -158,21 +127,6 @@ Keys qwen3_moe_keys() {
   return joined<Keys>(
       {qwen_moe_keys(),
        {always([](Model& m) { m.qk_norm = true; }), head_dim(), only("attention_bias", false)}});
-}
-
-// Shared experts are counted in widths of one expert.
-HfKey shared_experts() {
-  return {
-      .names = {"n_shared_experts"},
-      .read =
-          [](const HfJson& c, Model& m, HfProblems& problems) {
-            int64_t count = 0;
-            const HfJson* const found = find_key(c, {"n_shared_experts"});
-            if (found != nullptr && read_value("n_shared_experts", *found, count, problems))
-              m.moe.shared_ffn = count * m.moe.ffn;
-          },
-      .write = [](const Model& m,
-                  HfJson& c) { c["n_shared_experts"] = m.moe.ffn > 0 ? m.moe.shared_ffn / m.moe.ffn : 0; }};
 }
 
 HfKey sequence_balance() {
@@ -295,54 +249,8 @@ Keys gpt2_keys() {
 
 // ---- weights
 
-Weights llama_ends() {
-  return {{"embed.weight", "embed_tokens.weight", "0 1"},
-          {"final_norm.weight", "norm.weight", "0"},
-          {"head.weight", "/lm_head.weight", "0 1"}};
-}
-
-Weights llama_attention() {
-  return {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
-          {"blocks.{i}.attn.wq.weight", "layers.{i}.self_attn.q_proj.weight", "01 2"},
-          {"blocks.{i}.attn.wk.weight", "layers.{i}.self_attn.k_proj.weight", "01 2"},
-          {"blocks.{i}.attn.wv.weight", "layers.{i}.self_attn.v_proj.weight", "01 2"},
-          {"blocks.{i}.attn.wq.bias", "layers.{i}.self_attn.q_proj.bias", "01"},
-          {"blocks.{i}.attn.wk.bias", "layers.{i}.self_attn.k_proj.bias", "01"},
-          {"blocks.{i}.attn.wv.bias", "layers.{i}.self_attn.v_proj.bias", "01"},
-          {"blocks.{i}.attn.q_norm.weight", "layers.{i}.self_attn.q_norm.weight", "0"},
-          {"blocks.{i}.attn.k_norm.weight", "layers.{i}.self_attn.k_norm.weight", "0"},
-          {"blocks.{i}.attn.wo.weight", "layers.{i}.self_attn.o_proj.weight", "0 12"},
-          {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"}};
-}
-
-Weights llama_ffn() {
-  return {{"blocks.{i}.ffn.gate.weight", "layers.{i}.mlp.gate_proj.weight", "0 1"},
-          {"blocks.{i}.ffn.up.weight", "layers.{i}.mlp.up_proj.weight", "0 1"},
-          {"blocks.{i}.ffn.down.weight", "layers.{i}.mlp.down_proj.weight", "0 1"}};
-}
-
 Weights llama_weights(const Model&) {
   return joined<Weights>({llama_ends(), llama_attention(), llama_ffn()});
-}
-
-// All experts in one tensor, gate and up joined: how transformers 5 keeps them in memory.
-Weights fused_experts() {
-  return {{"blocks.{i}.ffn.experts.gate.weight", "layers.{i}.mlp.experts.gate_up_proj", "0 +1 2"},
-          {"blocks.{i}.ffn.experts.up.weight", "layers.{i}.mlp.experts.gate_up_proj", "0 +1 2"},
-          {"blocks.{i}.ffn.experts.down.weight", "layers.{i}.mlp.experts.down_proj", "0 1 2"}};
-}
-
-Weights split_experts() {
-  return {{"blocks.{i}.ffn.router.weight", "layers.{i}.mlp.gate.weight", "0 1"},
-          {"blocks.{i}.ffn.experts.gate.weight", "layers.{i}.mlp.experts.{e}.gate_proj.weight", "1 2"},
-          {"blocks.{i}.ffn.experts.up.weight", "layers.{i}.mlp.experts.{e}.up_proj.weight", "1 2"},
-          {"blocks.{i}.ffn.experts.down.weight", "layers.{i}.mlp.experts.{e}.down_proj.weight", "1 2"}};
-}
-
-Weights shared_weights(const std::string& name) {
-  return {{"blocks.{i}.ffn.shared.gate.weight", "layers.{i}.mlp." + name + ".gate_proj.weight", "0 1"},
-          {"blocks.{i}.ffn.shared.up.weight", "layers.{i}.mlp." + name + ".up_proj.weight", "0 1"},
-          {"blocks.{i}.ffn.shared.down.weight", "layers.{i}.mlp." + name + ".down_proj.weight", "0 1"}};
 }
 
 Weights mixtral_weights(const Model&) {
@@ -425,6 +333,11 @@ const auto& hf_table() {
       HfFamily{"mistral", {"MistralForCausalLM"}, "model.", mistral_keys, llama_weights, kNoRope},
       HfFamily{"qwen2", {"Qwen2ForCausalLM"}, "model.", qwen2_keys, llama_weights, kNoRope},
       HfFamily{"qwen3", {"Qwen3ForCausalLM"}, "model.", qwen3_keys, llama_weights, kNoRope},
+      HfFamily{"gemma2", {"Gemma2ForCausalLM"}, "model.", gemma2_keys, gemma_weights, kNoRope},
+      HfFamily{"gemma3_text", {"Gemma3ForCausalLM"}, "model.", gemma3_keys, gemma_weights, kNoRope},
+      HfFamily{"olmo2", {"Olmo2ForCausalLM"}, "model.", olmo2_keys, olmo2_weights, kNoRope},
+      HfFamily{"smollm3", {"SmolLM3ForCausalLM"}, "model.", smollm3_keys, llama_weights, kNoRope},
+      HfFamily{"phi3", {"Phi3ForCausalLM"}, "model.", phi3_keys, phi3_weights, kNoRope},
       HfFamily{"mixtral", {"MixtralForCausalLM"}, "model.", mixtral_keys, mixtral_weights, kNoRope},
       HfFamily{"qwen2_moe", {"Qwen2MoeForCausalLM"}, "model.", qwen2_moe_keys, qwen_moe_weights, kNoRope},
       HfFamily{"qwen3_moe", {"Qwen3MoeForCausalLM"}, "model.", qwen3_moe_keys, qwen_moe_weights, kNoRope},
@@ -432,6 +345,13 @@ const auto& hf_table() {
           "deepseek_v2", {"DeepseekV2ForCausalLM"}, "model.", deepseek_v2_keys, deepseek_weights, kNoRope},
       HfFamily{
           "deepseek_v3", {"DeepseekV3ForCausalLM"}, "model.", deepseek_v3_keys, deepseek_weights, kNoRope},
+      HfFamily{"glm4_moe", {"Glm4MoeForCausalLM"}, "model.", glm4_moe_keys, glm4_moe_weights, kNoRope},
+      HfFamily{"gpt_neox",
+               {"GPTNeoXForCausalLM"},
+               "gpt_neox.",
+               neox_keys,
+               neox_weights,
+               {"*.attention.bias", "*.attention.masked_bias", "*rotary_emb.inv_freq"}},
       HfFamily{"gpt2",
                {"GPT2LMHeadModel"},
                "transformer.",

@@ -120,6 +120,17 @@ inline HfKey irrelevant(std::vector<std::string> names) {
 }
 
 // rope_theta, and rope_scaling or (from transformers 5) rope_parameters.
-HfKey rope_key(double default_theta);
+struct HfRope {
+  double theta = 1e4;  // without a key
+  std::vector<std::string> theta_keys = {"rope_theta"};
+  // The share of a head that is rotated: the keys that say so (empty: all of it is), and what a missing key means.
+  std::vector<std::string> share_keys = {};
+  double share = 1;
+  // Layers with windows have their own theta: nested rope_parameters, or rope_local_base_freq.
+  bool by_layer_type = false;
+};
+HfKey rope_key(HfRope form);
+inline HfKey rope_key(double default_theta) { return rope_key({.theta = default_theta}); }
+inline HfRope partial_rope(double share) { return {.share_keys = {"partial_rotary_factor"}, .share = share}; }
 
 }  // namespace quintet::config

@@ -64,42 +64,106 @@ struct RopeReader {
   }
 };
 
-void read_rope(const HfJson& config, Model& m, HfProblems& problems, double default_theta) {
-  static const HfJson kNone = HfJson::object();
-  const HfJson* params = find_key(config, {"rope_parameters", "rope_scaling"});
-  if (params == nullptr) params = &kNone;
-  if (!params->is_object()) return problems.add("rope_scaling must be an object, got {}", params->dump());
-  m.rope_theta = default_theta;
-  for (const HfJson* const from : {&config, params})
-    if (const HfJson* const theta = find_key(*from, {"rope_theta"}))
-      read_value("rope_theta", *theta, m.rope_theta, problems);
+// Keys of one set of parameters that the reader below does not know.
+void refuse_unknown(const HfJson& params, const HfRope& form, HfProblems& problems) {
   static const std::set<std::string> kKnown = {
       "rope_theta",      "rope_type",        "type",      "factor",    "original_max_position_embeddings",
       "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
       "mscale",          "mscale_all_dim"};
-  for (const auto& [key, value] : params->items()) {
+  for (const auto& [key, value] : params.items()) {
     const bool neutral = value.is_null() || (key == "truncate" && value == true) ||
-                         (key == "partial_rotary_factor" && value == 1.0);
+                         (key == "partial_rotary_factor" && (value == 1.0 || !form.share_keys.empty()));
     if (!kKnown.contains(key) && !neutral)
       problems.add("rope scaling: {} = {} is not supported", key, value.dump());
   }
-  const HfJson* const kind = find_key(*params, {"rope_type", "type"});
-  const RopeReader reader{config, *params, problems};
+}
+
+void read_scaling(const HfJson& config, const HfJson& params, Model& m, HfProblems& problems) {
+  const HfJson* const kind = find_key(params, {"rope_type", "type"});
+  const RopeReader reader{config, params, problems};
   if (kind == nullptr || *kind == "default") return;
-  if (*kind == "llama3")
+  if (*kind == "linear")
+    m.rope_scaling = {.kind = RopeScalingKind::Linear, .factor = reader.required("factor", 1)};
+  else if (*kind == "llama3")
     reader.llama3(m.rope_scaling);
   else if (*kind == "yarn")
     reader.yarn(m.rope_scaling, m.mla.kv_rank > 0);
   else
-    problems.add("rope scaling of type {} is not supported; only \"default\", \"llama3\" and \"yarn\"",
-                 kind->dump());
+    problems.add(
+        "rope scaling of type {} is not supported; only \"default\", \"linear\", \"llama3\" and \"yarn\"",
+        kind->dump());
 }
 
-void write_rope(const Model& m, HfJson& config) {
+// The first of the keys that one of the objects has.
+double number_of(std::initializer_list<const HfJson*> objects, const std::vector<std::string>& names,
+                 double absent, HfProblems& problems) {
+  for (const HfJson* const object : objects)
+    if (const HfJson* const found = find_key(*object, names)) {
+      read_value(names[0], *found, absent, problems);
+      break;
+    }
+  return absent;
+}
+
+void read_share(const HfJson& config, const HfJson& params, const HfRope& form, Model& m,
+                HfProblems& problems) {
+  std::vector<std::string> names = form.share_keys;
+  names.emplace_back("partial_rotary_factor");
+  const double share = number_of({&params, &config}, names, form.share, problems);
+  const int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.heads > 0 ? m.embed / m.heads : 0;
+  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+  if (share <= 0 || share > 1) problems.add("{} must be above 0 and at most 1, got {}", names[0], share);
+  m.rotary_dim = rotated == head_dim ? 0 : rotated;
+}
+
+// Layers with windows, of which the model may have none, rotate by a theta of their own, unscaled.
+void read_local(const HfJson& config, const HfJson* local, Model& m, HfProblems& problems) {
+  static const HfJson kNone = HfJson::object();
+  if (local == nullptr) local = &kNone;
+  const HfJson* const kind = find_key(*local, {"rope_type", "type"});
+  if (kind != nullptr && *kind != "default")
+    problems.add("rope scaling of type {} in layers with a window is not supported", kind->dump());
+  refuse_unknown(*local, {}, problems);
+  std::vector<std::string> names = {"rope_theta"};
+  double theta = number_of({local}, names, 0, problems);
+  if (theta == 0) theta = number_of({&config}, {"rope_local_base_freq"}, 1e4, problems);
+  if (m.sliding_window > 0) m.local_rope_theta = theta;
+}
+
+void read_rope(const HfJson& config, Model& m, HfProblems& problems, const HfRope& form) {
+  static const HfJson kNone = HfJson::object();
+  const HfJson* params = find_key(config, {"rope_parameters", "rope_scaling"});
+  if (params == nullptr) params = &kNone;
+  if (!params->is_object()) return problems.add("rope_scaling must be an object, got {}", params->dump());
+  if (form.by_layer_type) {
+    const HfJson* const full = find_key(*params, {"full_attention"});
+    const HfJson* const local = find_key(*params, {"sliding_attention"});
+    for (const HfJson* const set : {full, local})
+      if (set != nullptr && !set->is_object())
+        return problems.add("rope_parameters must have an object for every type of layer");
+    read_local(config, local, m, problems);
+    if (full != nullptr || local != nullptr) params = full != nullptr ? full : &kNone;
+  }
+  m.rope_theta = number_of({params, &config}, form.theta_keys, form.theta, problems);
+  if (const HfJson* const theta = find_key(*params, {"rope_theta"}))
+    read_value("rope_theta", *theta, m.rope_theta, problems);
+  refuse_unknown(*params, form, problems);
+  if (!form.share_keys.empty()) read_share(config, *params, form, m, problems);
+  read_scaling(config, *params, m, problems);
+}
+
+void write_set(const Model& m, HfJson& p, const HfRope& form) {
   const RopeScaling& s = m.rope_scaling;
-  HfJson& p = config["rope_parameters"] = {{"rope_theta", m.rope_theta}, {"rope_type", "default"}};
+  p = {{"rope_theta", m.rope_theta}, {"rope_type", "default"}};
+  if (!form.share_keys.empty() && m.head_dim > 0)
+    p["partial_rotary_factor"] =
+        m.rotary_dim == 0 ? 1.0 : static_cast<double>(m.rotary_dim) / static_cast<double>(m.head_dim);
   if (s.kind == RopeScalingKind::None) return;
   p["factor"] = s.factor;
+  if (s.kind == RopeScalingKind::Linear) {
+    p["rope_type"] = "linear";
+    return;
+  }
   p["original_max_position_embeddings"] = s.original_positions;
   if (s.kind == RopeScalingKind::Llama3) {
     p["rope_type"] = "llama3";
@@ -119,13 +183,25 @@ void write_rope(const Model& m, HfJson& config) {
   p["mscale"] = mscale, p["mscale_all_dim"] = mscale;
 }
 
+void write_rope(const Model& m, HfJson& config, const HfRope& form) {
+  HfJson& p = config["rope_parameters"] = HfJson::object();
+  write_set(m, form.by_layer_type ? p["full_attention"] : p, form);
+  if (!form.by_layer_type) return;
+  const double theta = m.local_rope_theta > 0 ? m.local_rope_theta : m.rope_theta;
+  p["sliding_attention"] = {{"rope_theta", theta}, {"rope_type", "default"}};
+}
+
 }  // namespace
 
-HfKey rope_key(double default_theta) {
-  return {.names = {"rope_parameters", "rope_scaling", "rope_theta"},
+HfKey rope_key(HfRope form) {
+  std::vector<std::string> names = {"rope_parameters", "rope_scaling"};
+  names.insert(names.end(), form.theta_keys.begin(), form.theta_keys.end());
+  names.insert(names.end(), form.share_keys.begin(), form.share_keys.end());
+  if (form.by_layer_type) names.emplace_back("rope_local_base_freq");
+  return {.names = names,
           .read = [=](const HfJson& config, Model& model,
-                      HfProblems& problems) { read_rope(config, model, problems, default_theta); },
-          .write = write_rope};
+                      HfProblems& problems) { read_rope(config, model, problems, form); },
+          .write = [=](const Model& model, HfJson& config) { write_rope(model, config, form); }};
 }
 
 }  // namespace quintet::config

@@ -26,80 +26,10 @@ void prepare_rope(Bound& b) {
   const std::vector<double>& frequencies = b.instr->attrs.reals("inv_freq");
   b.constants = b.libraries->upload(std::as_bytes(std::span(frequencies)));
 }
+Kernel rope_kernel(const graph::OpDef& op) { return {&op, rope, prepare_rope}; }
 
 }  // namespace
 
-const std::vector<Kernel>& elementwise_kernels() {
-  static const std::vector<Kernel> table = {
-      {&graph::kRope, rope, prepare_rope},
-      {&graph::kRopeFirst, rope, prepare_rope},
-      {&graph::kSwiGlu,
-       [](const Bound& b, bool) {
-         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., b.stream, decode::gate_of(b)); });
-       }},
-      {&graph::kSwiGluDx,
-       [](const Bound& b, bool) {
-         decode::swiglu_gradients(
-             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
-       }},
-      {&graph::kSwiGluBackward,
-       [](const Bound& b, bool) {
-         decode::swiglu_gradients(
-             b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream, decode::gate_of(b)); });
-       }},
-      {&graph::kGelu,
-       [](const Bound& b, bool) {
-         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., b.stream, decode::gelu_form(b)); });
-       }},
-      {&graph::kGeluDx,
-       [](const Bound& b, bool) {
-         decode::map_two(
-             b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream, decode::gelu_form(b)); });
-       }},
-      {&graph::kScale,
-       [](const Bound& b, bool) {
-         decode::map_by(b, "factor", [&]<class T>(T, auto... a) { k::scale<T>(a..., b.stream); });
-       }},
-      {&graph::kSoftCap,
-       [](const Bound& b, bool) {
-         decode::map_by(b, "cap", [&]<class T>(T, auto... a) { k::soft_cap<T>(a..., b.stream); });
-       }},
-      {&graph::kSoftCapDx,
-       [](const Bound& b, bool) {
-         decode::map_two_by(b, "cap",
-                            [&]<class T>(T, auto... a) { k::soft_cap_backward<T>(a..., b.stream); });
-       }},
-      {&graph::kAdd,
-       [](const Bound& b, bool) {
-         decode::map_two(b, [&]<class T>(T, auto... a) { k::add<T>(a..., b.stream); });
-       }},
-      {&graph::kBiasAdd,
-       [](const Bound& b, bool) {
-         decode::bias_add(b, [&]<class T>(T, auto... a) { k::add_bias<T>(a..., b.stream); });
-       }},
-      {&graph::kSumRows,
-       [](const Bound& b, bool accumulate) {
-         decode::sum_rows(b, accumulate, [&]<class T>(T, auto... a) { k::column_sum<T>(a..., b.stream); });
-       }},
-      {&graph::kCast,
-       [](const Bound& b, bool) {
-         decode::cast(b, [&]<class X, class Y>(X* x, Y* y, int64_t n) { k::cast<X, Y>(x, y, n, b.stream); });
-       }},
-      {&graph::kDropout,
-       [](const Bound& b, bool) {
-         decode::dropout(b, derive_dropout_key(b, decode::kDropoutSeed),
-                         [&]<class T>(T, auto... a) { k::dropout<T>(a..., b.stream); });
-       }},
-      {&graph::kJoinHeads,
-       [](const Bound& b, bool) {
-         decode::join_heads(b, [&]<class T>(T, auto... a) { k::join_heads<T>(a..., b.stream); });
-       }},
-      {&graph::kJoinHeadsDx,
-       [](const Bound& b, bool) {
-         decode::join_heads_dx(b, [&]<class T>(T, auto... a) { k::join_heads_backward<T>(a..., b.stream); });
-       }},
-  };
-  return table;
-}
+#include "exec/bind/elementwise.inc"
 
 }  // namespace quintet::exec::cuda

@@ -1,0 +1,220 @@
+// Gemma 2 and 3, OLMo 2, SmolLM3, Phi-3 and 4, GPT-NeoX.
+#include <cmath>
+
+#include "config/hf/parts.h"
+
+namespace quintet::config::hf_parts {
+namespace {
+
+HfKey gelu_gate() {
+  return {.names = {"hidden_activation", "hidden_act"},
+          .read =
+              [](const HfJson& c, Model& m, HfProblems& problems) {
+                m.activation = Activation::Gelu;
+                // hidden_activation decides; hidden_act is what older files have beside it.
+                const HfJson* const act = find_key(c, {"hidden_activation"});
+                if (act != nullptr && *act != "gelu_pytorch_tanh")
+                  problems.add("hidden_activation = {} is not supported; only \"gelu_pytorch_tanh\"",
+                               act->dump());
+              },
+          .write = [](const Model&, HfJson& c) { c["hidden_activation"] = "gelu_pytorch_tanh"; }};
+}
+
+// Q.K is divided by the square root of query_pre_attn_scalar.
+HfKey attention_divisor() {
+  return {.names = {"query_pre_attn_scalar"},
+          .read =
+              [](const HfJson& c, Model& m, HfProblems& problems) {
+                double divisor = 256;
+                if (const HfJson* const found = find_key(c, {"query_pre_attn_scalar"}))
+                  read_value("query_pre_attn_scalar", *found, divisor, problems);
+                if (divisor <= 0)
+                  return problems.add("query_pre_attn_scalar must be above 0, got {}", divisor);
+                m.attention_scale = 1 / std::sqrt(divisor);
+              },
+          .write =
+              [](const Model& m, HfJson& c) {
+                const double scale =
+                    m.attention_scale > 0 ? m.attention_scale : 1 / std::sqrt(static_cast<double>(m.head_dim));
+                const double exact = 1 / (scale * scale), rounded = std::round(exact);
+                if (1 / std::sqrt(rounded) == scale)
+                  c["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
+                else
+                  c["query_pre_attn_scalar"] = exact;
+              }};
+}
+
+Keys gemma_keys(double attention_cap, double logit_cap) {
+  return joined<Keys>({decoder_sizes(),
+                       {always([](Model& m) {
+                          m.norms = NormPlaces::Both, m.norm_offset = 1;
+                          m.embed_scale = std::sqrt(static_cast<double>(m.embed));
+                        }),
+                        tied(true), ffn(), kv_heads(), head_dim(256), norm_eps(1e-6), gelu_gate(),
+                        attention_divisor(),
+                        soft_cap("attn_logit_softcapping", attention_cap, &Model::attention_soft_cap),
+                        soft_cap("final_logit_softcapping", logit_cap, &Model::logit_soft_cap),
+                        only("attention_bias", false), only("use_bidirectional_attention", false),
+                        irrelevant({"cache_implementation"})}});
+}
+
+// no_rope_layers has 1 for a layer with RoPE and 0 for one without.
+HfKey no_rope_layers() {
+  const auto listed = [](const Model& m) {
+    HfJson list = HfJson::array();
+    for (int64_t i = 0; i < m.layers; ++i) list.push_back(m.rotated(i) ? 1 : 0);
+    return list;
+  };
+  return {.names = {"no_rope_layers", "no_rope_layer_interval"},
+          .read =
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                m.no_rope_every = 4;
+                if (const HfJson* const every = find_key(c, {"no_rope_layer_interval"}))
+                  read_value("no_rope_layer_interval", *every, m.no_rope_every, problems);
+                const HfJson* const list = find_key(c, {"no_rope_layers"});
+                if (list == nullptr || *list == listed(m)) return;
+                m.no_rope_every = 0;
+                for (size_t i = 0; list->is_array() && i < list->size() && m.no_rope_every == 0; ++i)
+                  if ((*list)[i] == 0) m.no_rope_every = static_cast<int64_t>(i) + 1;
+                if (*list != listed(m))
+                  problems.add("no_rope_layers = {} is not supported; only 0 for every n-th of {} layers",
+                               list->dump(), m.layers);
+              },
+          .write =
+              [=](const Model& m, HfJson& c) {
+                c["no_rope_layers"] = listed(m);
+                if (m.no_rope_every > 0) c["no_rope_layer_interval"] = m.no_rope_every;
+              }};
+}
+
+// A list that has one word for all layers.
+HfKey only_full_layers() {
+  const auto listed = [](const Model& m) {
+    HfJson list = HfJson::array();
+    for (int64_t i = 0; i < m.layers; ++i) list.push_back("full_attention");
+    return list;
+  };
+  return {.names = {"layer_types"},
+          .read =
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                const HfJson* const list = find_key(c, {"layer_types"});
+                if (list != nullptr && *list != listed(m))
+                  problems.add("layer_types = {} is not supported; only \"full_attention\" in {} layers",
+                               list->dump(), m.layers);
+              },
+          .write = [=](const Model& m, HfJson& c) { c["layer_types"] = listed(m); }};
+}
+
+}  // namespace
+
+Keys gemma2_keys() {
+  return joined<Keys>({gemma_keys(50, 30), {layer_windows(2), rope_key(1e4)}});
+}
+
+Keys gemma3_keys() {
+  return joined<Keys>({gemma_keys(0, 0),
+                       {always([](Model& m) { m.qk_norm = true; }), layer_windows(6, "sliding_window_pattern"),
+                        rope_key({.theta = 1e6, .by_layer_type = true})}});
+}
+
+Weights gemma_weights(const Model&) {
+  return joined<Weights>(
+      {llama_ends(),
+       llama_projections(),
+       {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
+        {"blocks.{i}.attn_post_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+        {"blocks.{i}.ffn_norm.weight", "layers.{i}.pre_feedforward_layernorm.weight", "0"},
+        {"blocks.{i}.ffn_post_norm.weight", "layers.{i}.post_feedforward_layernorm.weight", "0"}},
+       llama_ffn()});
+}
+
+Keys olmo2_keys() {
+  return joined<Keys>({llama_sizes(),
+                       {always([](Model& m) {
+                          m.norms = NormPlaces::Post;
+                          m.qk_norm = true, m.qk_norm_over = QkNormOver::AllHeads;
+                        }),
+                        tied(false), ffn(), kv_heads(), norm_eps(1e-5), rope_key(1e4),
+                        only("attention_bias", false)}});
+}
+
+Weights olmo2_weights(const Model&) {
+  return joined<Weights>(
+      {llama_ends(),
+       llama_projections(),
+       {{"blocks.{i}.attn_post_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+        {"blocks.{i}.ffn_post_norm.weight", "layers.{i}.post_feedforward_layernorm.weight", "0"}},
+       llama_ffn()});
+}
+
+Keys smollm3_keys() {
+  return joined<Keys>(
+      {llama_sizes(),
+       {tied(true), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(2e6), no_rope_layers(),
+        only_full_layers(), only("use_sliding_window", false), only("attention_bias", false),
+        only("mlp_bias", false), irrelevant({"sliding_window", "max_window_layers"})}});
+}
+
+Keys phi3_keys() {
+  return joined<Keys>({llama_sizes(),
+                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-5), window(),
+                        rope_key(partial_rope(1)), only("resid_pdrop", 0.0), only("embd_pdrop", 0.0),
+                        only("attention_bias", false), only("mlp_bias", false), only("lm_head_bias", false),
+                        irrelevant({"original_max_position_embeddings", "interpolate_factor", "full_attn_mod"})}});
+}
+
+// Q, K and V in one tensor, and so gate and up.
+Weights phi3_weights(const Model&) {
+  const std::string attn = "layers.{i}.self_attn.", mlp = "layers.{i}.mlp.";
+  return joined<Weights>(
+      {llama_ends(),
+       {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
+        {"blocks.{i}.attn.wq.weight", attn + "qkv_proj.weight", "+01 2"},
+        {"blocks.{i}.attn.wk.weight", attn + "qkv_proj.weight", "+01 2"},
+        {"blocks.{i}.attn.wv.weight", attn + "qkv_proj.weight", "+01 2"},
+        {"blocks.{i}.attn.wo.weight", attn + "o_proj.weight", "0 12"},
+        {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+        {"blocks.{i}.ffn.gate.weight", mlp + "gate_up_proj.weight", "+0 1"},
+        {"blocks.{i}.ffn.up.weight", mlp + "gate_up_proj.weight", "+0 1"},
+        {"blocks.{i}.ffn.down.weight", mlp + "down_proj.weight", "0 1"}}});
+}
+
+Keys neox_keys() {
+  return joined<Keys>({decoder_sizes(),
+                       {always([](Model& m) { m.family = Family::Neox; }), tied(false), ffn(),
+                        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), only("hidden_act", "gelu"),
+                        value({"use_parallel_residual"}, true, &Model::parallel_blocks),
+                        rope_key({.theta_keys = {"rope_theta", "rotary_emb_base"},
+                                  .share_keys = {"rotary_pct"},
+                                  .share = 0.25}),
+                        only("hidden_dropout", 0.0), only("attention_bias", true),
+                        irrelevant({"classifier_dropout"})}});
+}
+
+// Q, K and V of one head follow each other.
+Weights neox_weights(const Model&) {
+  const std::string attn = "layers.{i}.attention.", mlp = "layers.{i}.mlp.";
+  return {{"embed.weight", "embed_in.weight", "0 1"},
+          {"final_norm.weight", "final_layer_norm.weight", "0"},
+          {"final_norm.bias", "final_layer_norm.bias", "0"},
+          {"head.weight", "/embed_out.weight", "0 1"},
+          {"head.weight", "/lm_head.weight", "0 1"},
+          {"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
+          {"blocks.{i}.attn_norm.bias", "layers.{i}.input_layernorm.bias", "0"},
+          {"blocks.{i}.attn.wq.weight", attn + "query_key_value.weight", "0+1 2"},
+          {"blocks.{i}.attn.wk.weight", attn + "query_key_value.weight", "0+1 2"},
+          {"blocks.{i}.attn.wv.weight", attn + "query_key_value.weight", "0+1 2"},
+          {"blocks.{i}.attn.wq.bias", attn + "query_key_value.bias", "0+1"},
+          {"blocks.{i}.attn.wk.bias", attn + "query_key_value.bias", "0+1"},
+          {"blocks.{i}.attn.wv.bias", attn + "query_key_value.bias", "0+1"},
+          {"blocks.{i}.attn.wo.weight", attn + "dense.weight", "0 12"},
+          {"blocks.{i}.attn.wo.bias", attn + "dense.bias", "0"},
+          {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+          {"blocks.{i}.ffn_norm.bias", "layers.{i}.post_attention_layernorm.bias", "0"},
+          {"blocks.{i}.ffn.up.weight", mlp + "dense_h_to_4h.weight", "0 1"},
+          {"blocks.{i}.ffn.up.bias", mlp + "dense_h_to_4h.bias", "0"},
+          {"blocks.{i}.ffn.down.weight", mlp + "dense_4h_to_h.weight", "0 1"},
+          {"blocks.{i}.ffn.down.bias", mlp + "dense_4h_to_h.bias", "0"}};
+}
+
+}  // namespace quintet::config::hf_parts

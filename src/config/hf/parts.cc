@@ -1,0 +1,161 @@
+#include "config/hf/parts.h"
+
+#include <optional>
+
+namespace quintet::config::hf_parts {
+
+Keys decoder_sizes() {
+  return {value({"num_hidden_layers"}, kHfRequired, &Model::layers),
+          value({"hidden_size"}, kHfRequired, &Model::embed),
+          value({"num_attention_heads"}, kHfRequired, &Model::heads),
+          value({"vocab_size"}, kHfRequired, &Model::vocab),
+          only("attention_dropout", 0.0),
+          irrelevant({"max_position_embeddings"})};
+}
+Keys llama_sizes() { return joined<Keys>({decoder_sizes(), {only("hidden_act", "silu")}}); }
+HfKey tied(bool absent) { return value({"tie_word_embeddings"}, absent, &Model::tied); }
+HfKey ffn() { return value({"intermediate_size"}, kHfRequired, &Model::ffn); }
+HfKey kv_heads() { return value({"num_key_value_heads"}, 0, &Model::kv_heads); }
+HfKey head_dim(int64_t absent) { return value({"head_dim"}, absent, &Model::head_dim); }
+HfKey norm_eps(double absent) { return value({"rms_norm_eps"}, absent, &Model::norm_eps); }
+
+HfKey window() { return optional_size("sliding_window", &Model::sliding_window); }
+
+namespace {
+
+constexpr const char* kWindowed = "sliding_attention";
+constexpr const char* kFull = "full_attention";
+
+HfJson types_of(int64_t layers, int64_t window, int64_t every) {
+  const Model m{.layers = layers, .sliding_window = window, .full_attention_every = every};
+  HfJson types = HfJson::array();
+  for (int64_t i = 0; i < layers; ++i) types.push_back(m.windowed(i) ? kWindowed : kFull);
+  return types;
+}
+
+// The interval of full layers that gives the list; 0: none is full, 1: all are.
+std::optional<int64_t> interval_of(const HfJson& types, int64_t layers) {
+  int64_t every = 0;
+  for (int64_t i = 0; types.is_array() && i < static_cast<int64_t>(types.size()) && every == 0; ++i)
+    if (types[static_cast<size_t>(i)] == kFull) every = i + 1;
+  if (types == types_of(layers, every == 1 ? 0 : 1, every)) return every;
+  return std::nullopt;
+}
+
+}  // namespace
+
+HfKey layer_windows(int64_t interval, const std::string& interval_key) {
+  std::vector<std::string> names = {"sliding_window", "layer_types"};
+  if (!interval_key.empty()) names.push_back(interval_key), names.push_back("_" + interval_key);
+  return {.names = names,
+          .read =
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                int64_t every = interval;
+                if (!interval_key.empty())
+                  if (const HfJson* const found = find_key(c, {interval_key, "_" + interval_key}))
+                    read_value(interval_key, *found, every, problems);
+                const HfJson* const types = find_key(c, {"layer_types"});
+                if (types != nullptr && *types != types_of(m.layers, 1, every)) {
+                  const auto listed = interval_of(*types, m.layers);
+                  if (!listed)
+                    return problems.add(
+                        "layer_types = {} is not supported; only {} in every n-th of {} layers and {} in the "
+                        "others",
+                        types->dump(), kFull, m.layers, kWindowed);
+                  every = *listed;
+                }
+                const HfJson* const size = find_key(c, {"sliding_window"});
+                if (size == nullptr || every == 1) return;  // no layer has a window
+                read_value("sliding_window", *size, m.sliding_window, problems);
+                if (m.sliding_window > 0) m.full_attention_every = every;
+              },
+          .write =
+              [=](const Model& m, HfJson& c) {
+                c["sliding_window"] = m.sliding_window > 0 ? HfJson(m.sliding_window) : HfJson();
+                c["layer_types"] = types_of(m.layers, m.sliding_window, m.full_attention_every);
+                if (!interval_key.empty() && m.full_attention_every > 0)
+                  c[interval_key] = m.full_attention_every;
+              }};
+}
+
+HfKey soft_cap(const std::string& name, double absent, double Model::* field) {
+  return {.names = {name},
+          .read =
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                m.*field = c.contains(name) ? 0 : absent;
+                if (const HfJson* const found = find_key(c, {name}))
+                  read_value(name, *found, m.*field, problems);
+              },
+          .write = [=](const Model& m,
+                       HfJson& c) { c[name] = m.*field > 0 ? HfJson(m.*field) : HfJson(); }};
+}
+
+HfKey balance_loss(const char* name, double absent) {
+  return value({name}, absent, &Model::moe, &Moe::balance_loss);
+}
+
+HfKey shared_experts() {
+  return {
+      .names = {"n_shared_experts"},
+      .read =
+          [](const HfJson& c, Model& m, HfProblems& problems) {
+            int64_t count = 0;
+            const HfJson* const found = find_key(c, {"n_shared_experts"});
+            if (found != nullptr && read_value("n_shared_experts", *found, count, problems))
+              m.moe.shared_ffn = count * m.moe.ffn;
+          },
+      .write = [](const Model& m,
+                  HfJson& c) { c["n_shared_experts"] = m.moe.ffn > 0 ? m.moe.shared_ffn / m.moe.ffn : 0; }};
+}
+
+Weights llama_ends() {
+  return {{"embed.weight", "embed_tokens.weight", "0 1"},
+          {"final_norm.weight", "norm.weight", "0"},
+          {"head.weight", "/lm_head.weight", "0 1"}};
+}
+
+Weights llama_projections() {
+  return {{"blocks.{i}.attn.wq.weight", "layers.{i}.self_attn.q_proj.weight", "01 2"},
+          {"blocks.{i}.attn.wk.weight", "layers.{i}.self_attn.k_proj.weight", "01 2"},
+          {"blocks.{i}.attn.wv.weight", "layers.{i}.self_attn.v_proj.weight", "01 2"},
+          {"blocks.{i}.attn.wq.bias", "layers.{i}.self_attn.q_proj.bias", "01"},
+          {"blocks.{i}.attn.wk.bias", "layers.{i}.self_attn.k_proj.bias", "01"},
+          {"blocks.{i}.attn.wv.bias", "layers.{i}.self_attn.v_proj.bias", "01"},
+          {"blocks.{i}.attn.q_norm.weight", "layers.{i}.self_attn.q_norm.weight", "0"},
+          {"blocks.{i}.attn.k_norm.weight", "layers.{i}.self_attn.k_norm.weight", "0"},
+          {"blocks.{i}.attn.wo.weight", "layers.{i}.self_attn.o_proj.weight", "0 12"}};
+}
+
+Weights llama_attention() {
+  return joined<Weights>(
+      {{{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"}},
+       llama_projections(),
+       {{"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"}}});
+}
+
+Weights llama_ffn() {
+  return {{"blocks.{i}.ffn.gate.weight", "layers.{i}.mlp.gate_proj.weight", "0 1"},
+          {"blocks.{i}.ffn.up.weight", "layers.{i}.mlp.up_proj.weight", "0 1"},
+          {"blocks.{i}.ffn.down.weight", "layers.{i}.mlp.down_proj.weight", "0 1"}};
+}
+
+Weights fused_experts() {
+  return {{"blocks.{i}.ffn.experts.gate.weight", "layers.{i}.mlp.experts.gate_up_proj", "0 +1 2"},
+          {"blocks.{i}.ffn.experts.up.weight", "layers.{i}.mlp.experts.gate_up_proj", "0 +1 2"},
+          {"blocks.{i}.ffn.experts.down.weight", "layers.{i}.mlp.experts.down_proj", "0 1 2"}};
+}
+
+Weights split_experts() {
+  return {{"blocks.{i}.ffn.router.weight", "layers.{i}.mlp.gate.weight", "0 1"},
+          {"blocks.{i}.ffn.experts.gate.weight", "layers.{i}.mlp.experts.{e}.gate_proj.weight", "1 2"},
+          {"blocks.{i}.ffn.experts.up.weight", "layers.{i}.mlp.experts.{e}.up_proj.weight", "1 2"},
+          {"blocks.{i}.ffn.experts.down.weight", "layers.{i}.mlp.experts.{e}.down_proj.weight", "1 2"}};
+}
+
+Weights shared_weights(const std::string& name) {
+  return {{"blocks.{i}.ffn.shared.gate.weight", "layers.{i}.mlp." + name + ".gate_proj.weight", "0 1"},
+          {"blocks.{i}.ffn.shared.up.weight", "layers.{i}.mlp." + name + ".up_proj.weight", "0 1"},
+          {"blocks.{i}.ffn.shared.down.weight", "layers.{i}.mlp." + name + ".down_proj.weight", "0 1"}};
+}
+
+}  // namespace quintet::config::hf_parts
