@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     const bool masked = begin < t.at.all.begin || begin + kKeys > t.at.all.end || count < kKeys;
     if (units.capped) {
 #pragma unroll
-      for (float& x : s) x = tanh_fast(x * units.inner);
+      for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * units.inner);
     }
     float best[2];
     bool higher = false;
