@@ -124,9 +124,10 @@ tidy: setup  ## clang-tidy on the files that this branch changes
 format: setup  ## clang-format every tracked source file
 	@tools/format.sh
 
-recipe-docs: configure  ## write docs/recipe.md from the schema of recipes; a test compares it
+recipe-docs: configure  ## write docs/recipe.md and docs/errors.md from the tool; a test compares them
 	@cmake --build $(BUILD) --target quintet
 	@$(BUILD)/quintet recipe --markdown > docs/recipe.md
+	@$(BUILD)/quintet explain --markdown > docs/errors.md
 
 install: build  ## install the tool, man pages, completions, libraries and headers under PREFIX=/usr/local
 	@cmake --install $(BUILD) --prefix $(PREFIX)

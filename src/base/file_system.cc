@@ -196,6 +196,7 @@ std::vector<Path> list_folder(const Path& folder) {
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
     names.push_back(entry->path().filename());
+  if (error == std::errc::not_a_directory) fail_user("'{}' is not a folder", folder.string());
   if (error && error != std::errc::no_such_file_or_directory)
     fail_user("cannot list folder '{}': {}", folder.string(), error.message());
   std::sort(names.begin(), names.end());

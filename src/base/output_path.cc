@@ -15,6 +15,12 @@ void require_writable_file(const char* option, const Path& path) {
   AtomicFile probe(path);  // never committed
 }
 
+void require_page_file(const char* option, const Path& path, const char* ending) {
+  require_writable_file(option, path);
+  if (file_exists(path) && path.extension() != ending)
+    fail_user("{} {}: the file exists and is no {} file: choose another name", option, path.string(), ending);
+}
+
 void require_new_file(const char* option, const Path& path, bool overwrite) {
   require_writable_file(option, path);
   if (!overwrite && file_exists(path))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/chat_options.h"
@@ -68,7 +69,14 @@ Verb add_data_show(CLI::App& data) {
       ->type_name("T");
   o->chat.add_to(*show);
   show->add_flag("--json", o->json, "one JSON object per line: ids, trained flags, text");
-  return {show, [=] { return data_show_action(*o); }};
+  return {show, [=] {
+            if (!o->path.ends_with(".jsonl"))
+              for (const char* name : {"--chat-template", "--format", "--loss", "--end-of-turn"})
+                if (show->get_option(name)->count() > 0)
+                  base::fail_user("{} applies to chat data (.jsonl); '{}' has been prepared with its own",
+                                  name, base::printable(o->path));
+            return data_show_action(*o);
+          }};
 }
 
 }  // namespace quintet::cli

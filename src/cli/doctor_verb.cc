@@ -45,10 +45,10 @@ void report(const DoctorOptions& o, const machine::ProbedMachine& machine) {
 }
 
 int probe_action(const DoctorOptions& o) {
-  if (!o.probe && !o.out.empty()) base::fail_user("--out needs --probe: without it nothing is measured");
+  if (!o.probe && !o.recipe.dtype.empty())
+    base::fail_user("--dtype needs a recipe or --probe: without them nothing is computed");
   if (!o.out.empty() && !o.out.ends_with(".toml"))
     base::fail_user("--out {}: the name of a cluster file must end in .toml", o.out);
-  if (o.overwrite && o.out.empty()) base::fail_user("--overwrite needs --out");
   if (!o.out.empty()) base::require_new_file("--out", o.out, o.overwrite);
   if (o.probe && !o.no_disk) base::require_existing_folder("--disk", o.disk);
   machine::ProbeMachineOptions options{
@@ -115,6 +115,10 @@ Verb add_doctor(CLI::App& app) {
       ->type_name("DIR");
   command->add_flag("--no-disk", o->no_disk, "with --probe: skip the disk");
   command->add_flag("--cpu", o->cpu, "with --probe: measure the CPU even if there are GPUs");
+  for (const char* name : {"--out", "--ranks", "--seconds", "--disk", "--no-disk", "--cpu"})
+    command->get_option(name)->needs(command->get_option("--probe"));
+  command->get_option("--overwrite")->needs(command->get_option("--out"));
+  command->get_option("--disk")->excludes(command->get_option("--no-disk"));
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "With a recipe: runs a few steps as train would, traces one, shows where their time goes next to the "

@@ -12,11 +12,12 @@ namespace {
 
 struct ExplainOptions {
   std::string code;
-  bool json = false;
+  bool json = false, markdown = false;
 };
 
 nlohmann::ordered_json json_of(const config::ProblemCode& c) {
-  return {{"code", c.code}, {"rule", c.rule}, {"cause", c.cause}, {"example", c.bad}, {"fix", c.fix}};
+  return {{"code", c.code},   {"rule", c.rule}, {"cause", c.cause},
+          {"example", c.bad}, {"fix", c.fix},   {"remedy", c.remedy}};
 }
 
 int list_codes(bool json) {
@@ -31,6 +32,10 @@ int list_codes(bool json) {
 }
 
 int explain_action(const ExplainOptions& o) {
+  if (o.markdown) {
+    print(config::codes_markdown());
+    return kExitGood;
+  }
   if (o.code.empty()) return list_codes(o.json);
   const config::ProblemCode* code = config::find_code(o.code);
   if (code == nullptr)
@@ -43,11 +48,14 @@ int explain_action(const ExplainOptions& o) {
 }  // namespace
 
 Verb add_explain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("explain", "explain a problem by its code: cause, example and fix");
+  CLI::App* command = app.add_subcommand("explain", "explain an error by its code: cause, example and fix");
   auto o = std::make_shared<ExplainOptions>();
   command->add_option("CODE", o->code,
                       "the code in brackets at the end of a message, e.g. Q1210; none: all codes");
   command->add_flag("--json", o->json, "print JSON");
+  command->add_flag("--markdown", o->markdown, "print docs/errors.md")
+      ->excludes(command->get_option("CODE"))
+      ->excludes(command->get_option("--json"));
   return {command, [o] { return explain_action(*o); }};
 }
 

@@ -65,8 +65,8 @@ std::string missing_data(const std::string& path) {
   try {
     train::require_data(recipe);
     return {};
-  } catch (const base::UserError& e) {
-    return e.what();
+  } catch (const base::UserError&) {
+    return fmt::format("there is no file or folder '{}'", path);
   }
 }
 
@@ -93,7 +93,7 @@ int init_action(InitOptions o) {
   if (asks) ask_all(o.wishes);
   if (o.wishes.data.empty())
     base::fail_user("--data is needed: a text file, a folder of text files, or a token file to train on");
-  if (const std::string why = missing_data(o.wishes.data); !why.empty()) base::fail_user("{}", why);
+  if (const std::string why = missing_data(o.wishes.data); !why.empty()) base::fail_user("--data: {}", why);
   const base::Path folder = std::filesystem::absolute(o.file).lexically_normal().parent_path();
   if (o.wishes.device.empty()) o.wishes.device = default_device();
   const std::string text = tools::starter_recipe(o.wishes, folder);

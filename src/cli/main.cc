@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <new>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "base/wrap.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
+#include "comm/errors.h"
 #include "config/codes.h"
 #include "config/environment.h"
 #include "config/problem.h"
@@ -41,17 +44,46 @@ void suggest_explain(std::string_view code) {
     observe::Console::standard_error().print_line(fmt::format("'quintet explain {}' says more", code));
 }
 
-// CLI11 reports an unknown verb only as an unexpected argument.
-void require_known_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
-  std::vector<std::string> names;
-  for (const Verb& v : verbs) names.push_back(v.command->get_name());
-  const std::string word = argv[1];
-  if (std::find(names.begin(), names.end(), word) != names.end()) return;
-  const auto nearest = base::nearest_word(word, names);
-  config::fail_coded(config::kOptionsAreValid, "unknown verb '{}'{}; verbs: {}. See 'quintet --help'",
-                     base::printable(word), nearest ? fmt::format(", did you mean '{}'?", *nearest) : "",
-                     fmt::join(names, ", "));
+// The code of an error that is not the input's fault.
+std::string_view code_of_failure(const std::exception& e) {
+  if (dynamic_cast<const base::InternalError*>(&e) != nullptr) return "Q9001";
+  if (dynamic_cast<const comm::CommError*>(&e) != nullptr) return "Q9002";
+  if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return "Q9003";
+  return "Q9006";
+}
+
+void complain_of_failure(const std::exception& e) {
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
+  const std::string message = base::with_code(no_memory ? "out of memory" : e.what(), code_of_failure(e));
+  complain(message);
+  suggest_explain(base::code_in(message));
+}
+
+// The verb that the command line names, "bench step", as far as its words are known; with a space at the end,
+// or empty. CLI11 reports an unknown one only as an unexpected argument, or says that one is missing.
+std::string require_known_verb(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  std::string known;
+  for (int i = 1; i <= argc; ++i) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(sub->get_name());
+    const std::string word = i < argc ? argv[i] : "";
+    if (names.empty() || word.starts_with('-')) break;
+    if (i == argc)
+      config::fail_coded(config::kOptionsAreValid, "'quintet {}' needs one of: {}; see 'quintet {}--help'",
+                         known.substr(0, known.size() - 1), fmt::join(names, ", "), known);
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const auto nearest = base::nearest_word(word, names);
+      config::fail_coded(config::kOptionsAreValid, "unknown verb '{}{}'{}; verbs: {}. See 'quintet {}--help'",
+                         known, base::printable(word),
+                         nearest ? fmt::format(", did you mean '{}'?", *nearest) : "", fmt::join(names, ", "),
+                         known);
+    }
+    command = command->get_subcommand(word);
+    known += word + " ";
+  }
+  return known;
 }
 
 // An empty value is never meant: it comes from an unset shell variable.
@@ -104,7 +136,7 @@ int run(int argc, char** argv) {
   const bool json =
       std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--json"; });
   return run_reporting(json, [&] {
-    require_known_verb(verbs, argc, argv);
+    const std::string verb_words = require_known_verb(app, argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -115,7 +147,7 @@ int run(int argc, char** argv) {
       return kExitGood;
     } catch (const CLI::ParseError& e) {
       config::fail_coded(config::kOptionsAreValid, "{}; see 'quintet {}--help'", base::printable(e.what()),
-                         argv[1][0] == '-' ? "" : std::string(argv[1]) + " ");
+                         verb_words);
     }
     for (const Verb& verb : verbs)
       if (verb.command->parsed()) return verb.action();
@@ -142,7 +174,7 @@ void print_report(std::string_view text) {
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno == EPIPE) throw ReaderGone();
-  throw std::runtime_error("cannot write to standard output");
+  throw std::runtime_error("cannot write to standard output [Q9004]");
 }
 
 }  // namespace quintet::cli
@@ -157,19 +189,12 @@ int main(int argc, char** argv) {
     return quintet::cli::run(argc, argv);
   } catch (const quintet::cli::ReaderGone&) {
     return quintet::cli::kExitFailure;  // no message: the reader has closed the pipe
-  } catch (const quintet::config::RecipeError& e) {
-    quintet::cli::complain(e.what());
-    quintet::cli::suggest_explain(quintet::config::code_of(e.problems().front().name));
-    return quintet::cli::kExitUser;
-  } catch (const quintet::config::CodedError& e) {
+  } catch (const quintet::base::UserError& e) {
     quintet::cli::complain(e.what());
     quintet::cli::suggest_explain(e.code());
     return quintet::cli::kExitUser;
-  } catch (const quintet::base::UserError& e) {
-    quintet::cli::complain(e.what());
-    return quintet::cli::kExitUser;
   } catch (const std::exception& e) {
-    quintet::cli::complain(e.what());
+    quintet::cli::complain_of_failure(e);
     return quintet::cli::kExitFailure;
   }
 }

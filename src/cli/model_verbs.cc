@@ -1,4 +1,7 @@
+#include <limits>
+
 #include "base/error.h"
+#include "base/output_path.h"
 #include "base/printable.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
@@ -12,7 +15,7 @@ namespace {
 struct ModelFileOptions {
   std::string from, to, format = "hf", dtype, shard_size;
   int64_t step = -1;
-  bool json = false;
+  bool json = false, overwrite = false;
 
   tools::ConvertOptions convert() const {
     tools::ConvertOptions options;
@@ -63,7 +66,9 @@ Verb add_convert(CLI::App& app) {
       ->required();
   command->add_option("TO", o->to, "a new folder, or a .safetensors file")->required();
   o->add_to(*command);
+  command->add_flag("--overwrite", o->overwrite, "replace an existing .safetensors file");
   return {command, [o] {
+            if (o->to.ends_with(".safetensors")) base::require_new_file("TO", o->to, o->overwrite);
             print(tools::convert_model(o->from, o->to, o->convert()) + "\n");
             return kExitGood;
           }};
@@ -90,12 +95,21 @@ Verb add_logits(CLI::App& app) {
     RecipeOptions recipe;
     std::vector<int32_t> ids;
     std::string out;
+    bool overwrite = false;
   };
   auto o = std::make_shared<LogitsOptions>();
   o->recipe.add_to(*command, true, "");
-  command->add_option("--ids", o->ids, "token ids, separated by commas")->delimiter(',')->required();
-  command->add_option("--out", o->out, "safetensors file to write: logits [tokens, vocab]")->required();
+  command->add_option("--ids", o->ids, "token ids, separated by commas")
+      ->type_name("N")
+      ->delimiter(',')
+      ->required()
+      ->check(integer_in(0, std::numeric_limits<int32_t>::max()));
+  command->add_option("--out", o->out, "safetensors file to write: logits [tokens, vocab]")
+      ->type_name("FILE")
+      ->required();
+  command->add_flag("--overwrite", o->overwrite, "replace an existing file");
   return {command, [o] {
+            base::require_new_file("--out", o->out, o->overwrite);
             tools::write_logits(o->recipe.load(), o->ids, o->out);
             return kExitGood;
           }};

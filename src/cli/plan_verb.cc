@@ -73,8 +73,8 @@ int plan_action(const PlanOptions& o) {
         "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "
         "data.seq_len=...");
 
-  if (!o.trace.empty()) base::require_writable_file("--trace", o.trace);
-  if (!o.html.empty()) base::require_writable_file("--html", o.html);
+  if (!o.trace.empty()) base::require_page_file("--trace", o.trace, ".json");
+  if (!o.html.empty()) base::require_page_file("--html", o.html, ".html");
 
   plan::Assumptions assumptions;
   plan::FilledRecipe filled_recipe;

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "cli/chat_options.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "observe/console.h"
 #include "prepare/length_counts.h"
@@ -98,8 +100,12 @@ Verb add_prepare(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--end", o->end, "token after each document, such as \"<|endoftext|>\"")
       ->type_name("TOKEN");
-  command->add_option("--min-tokens", o->min_tokens, "drop shorter documents")->type_name("N");
-  command->add_option("--max-tokens", o->max_tokens, "drop longer documents")->type_name("N");
+  command->add_option("--min-tokens", o->min_tokens, "drop shorter documents")
+      ->type_name("N")
+      ->check(integer_in(1));
+  command->add_option("--max-tokens", o->max_tokens, "drop longer documents")
+      ->type_name("N")
+      ->check(integer_in(1));
   auto dedup = std::make_shared<std::string>("none");
   command
       ->add_option("--dedup", *dedup,
@@ -112,7 +118,7 @@ Verb add_prepare(CLI::App& app) {
                    "share of common five-word sequences from which documents are near")
       ->type_name("S")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 1.0));
+      ->check(number_in(0.1, 1));
   command->add_option("--memory", o->memory, "memory in which duplicates are sorted; the rest goes to disk")
       ->type_name("BYTES")
       ->transform(CLI::AsSizeValue(false));
@@ -121,7 +127,8 @@ Verb add_prepare(CLI::App& app) {
       ->transform(CLI::AsSizeValue(false));
   o->threads = 0;
   command->add_option("--threads", o->threads, "threads that encode; all cores when not given")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(integer_in(1, 1024));
   command->add_flag("--overwrite", o->overwrite, "replace what the folder has");
   auto damaged = std::make_shared<std::string>("fail");
   command->add_option("--damaged", *damaged, "what to do with a record that is not JSON or lacks the field")
@@ -141,6 +148,11 @@ Verb add_prepare(CLI::App& app) {
             o->exact = *dedup != "none";
             o->near = *dedup == "near" ? *similarity : 0;
             o->skip_damaged = *damaged == "skip";
+            // An option that has no effect is refused.
+            if (command->get_option("--similarity")->count() > 0 && *dedup != "near")
+              base::fail_user("--similarity needs --dedup near");
+            if (command->get_option("--memory")->count() > 0 && *dedup == "none")
+              base::fail_user("--memory needs --dedup exact or near: it is what duplicates are sorted in");
             if (chat->enabled) {
               chat->prepare.max_tokens = o->max_tokens;
               chat->prepare.threads = o->threads;

@@ -92,8 +92,10 @@ Verb add_recipe(CLI::App& app) {
   CLI::App* command = app.add_subcommand("recipe", "describe recipe keys: type, default, meaning, example");
   auto o = std::make_shared<RecipeDocOptions>();
   command->add_option("KEY", o->key, "a key (parallel.tp) or a section (parallel); none: list all keys");
-  command->add_flag("--markdown", o->markdown, "print docs/recipe.md");
   command->add_flag("--json", o->json, "print JSON");
+  command->add_flag("--markdown", o->markdown, "print docs/recipe.md")
+      ->excludes(command->get_option("KEY"))
+      ->excludes(command->get_option("--json"));
   return {command, [o] { return recipe_action(*o); }};
 }
 
@@ -119,7 +121,8 @@ Verb add_man(CLI::App& app) {
   auto o = std::make_shared<ManOptions>();
   command->add_option("PAGE", o->page, "a verb, or recipe.5 for the keys of recipes; none: the tool");
   command->add_option("--write", o->folder, "write all pages below this folder, as man1/ and man5/")
-      ->type_name("FOLDER");
+      ->type_name("FOLDER")
+      ->excludes(command->get_option("PAGE"));
   return {command, [o, &app] { return man_action(*o, app); }};
 }
 

@@ -76,7 +76,7 @@ int schedule_action(const ScheduleOptions& o) {
     base::fail_user("--memory and --freed-at-b need --synthesize");
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
     base::fail_user("--synthesize needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8");
-  if (!o.svg.empty()) base::require_writable_file("--svg", o.svg);
+  if (!o.svg.empty()) base::require_page_file("--svg", o.svg, ".svg");
   const tools::StageCosts costs = tools::parse_costs(o.costs);
   std::string note;
   Schedule s;

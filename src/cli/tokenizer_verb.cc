@@ -29,8 +29,9 @@ int train_action(const TokenizerVerbOptions& o) {
   options.out = o.out;
   options.threads = train::kernel_threads({}, 1);
   const auto trained = tools::train_tokenizer(options);
-  print(fmt::format("read     {} files, {} bytes, {} different words\nwrote    {}: {} tokens\n",
-                    trained.files, trained.bytes, trained.words, o.out, trained.vocab));
+  print(fmt::format("read     {} file{}, {} bytes, {} different words\nwrote    {}: {} tokens\n",
+                    trained.files, trained.files == 1 ? "" : "s", trained.bytes, trained.words, o.out,
+                    trained.vocab));
   if (trained.vocab < options.vocab)
     print(fmt::format("         fewer than the {} asked for: no pair is left to join\n", options.vocab));
   return kExitGood;
@@ -106,6 +107,7 @@ Verb add_tokenizer(CLI::App& app) {
       ->required()
       ->check(integer_in(256, 1 << 24));
   train->add_option("--out", o->out, "file to write")->type_name("FILE")->required();
+  train->add_flag("--overwrite", o->train.overwrite, "replace an existing file");
   o->train.pattern = "llama3";
   train
       ->add_option("--pattern", o->train.pattern,

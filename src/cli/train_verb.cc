@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/text.h"
 #include "cli/number.h"
 #include "cli/provenance.h"
@@ -107,10 +108,11 @@ int train_action(const TrainOptions& o) {
                            {.style = observe::Style::Bold, .styled = 13, .indent = 13, .break_words = true});
     if (o.json) print(train::to_json(result.summary));
     if (end == train::RunEnd::NonFinite)
-      observe::Console::standard_error().print_line("quintet: " + result.message, kFailure);
+      observe::Console::standard_error().print_line("quintet: " + base::with_code(result.message, "Q9005"),
+                                                    kFailure);
     if (!complete)
       observe::Console::standard_error().print_line(
-          "quintet: the run folder is incomplete: " + result.incomplete, kFailure);
+          "quintet: the run folder is incomplete: " + base::with_code(result.incomplete, "Q9004"), kFailure);
   }
   if (end == train::RunEnd::Interrupted) return kExitSignal + result.signal;
   return end == train::RunEnd::NonFinite || !result.incomplete.empty() ? kExitFailure : kExitGood;

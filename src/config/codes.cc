@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/wrap.h"
+#include "config/codes_table.h"
 #include "config/parse.h"
 
 namespace quintet::config {
@@ -37,6 +38,15 @@ std::string as_recipe(const std::vector<std::string>& overrides) {
 
 }  // namespace
 
+std::span<const ProblemCode> problem_codes() {
+  static const std::vector<ProblemCode> all = [] {
+    std::vector<ProblemCode> rows(recipe_codes().begin(), recipe_codes().end());
+    rows.insert(rows.end(), error_codes().begin(), error_codes().end());
+    return rows;
+  }();
+  return all;
+}
+
 const ProblemCode* find_code(std::string_view code) {
   const std::string digits =
       base::lower_case(code.starts_with('Q') || code.starts_with('q') ? code.substr(1) : code);
@@ -52,8 +62,61 @@ std::string_view code_of(std::string_view rule) {
   return {};
 }
 
+std::string codes_markdown() {
+  struct Group {
+    std::string_view prefix, title;
+  };
+  constexpr Group kGroups[] = {{"Q10", "The recipe file and its keys"},
+                               {"Q11", "Recipe: the model"},
+                               {"Q12", "Recipe: data and batches"},
+                               {"Q13", "Recipe: the layout"},
+                               {"Q14", "Recipe: pipelines"},
+                               {"Q15", "Recipe: sizes and memory"},
+                               {"Q16", "Recipe: precision and optimizer"},
+                               {"Q17", "Recipe: evaluation, run and checkpoints"},
+                               {"Q20", "The run and the machine"},
+                               {"Q21", "Files"},
+                               {"Q22", "Data"},
+                               {"Q23", "Tokenizers"},
+                               {"Q24", "Checkpoints and run folders"},
+                               {"Q25", "Files of other systems"},
+                               {"Q26", "Hardware"},
+                               {"Q27", "Planning"},
+                               {"Q28", "Pipeline schedules"},
+                               {"Q29", "Launching and devices"},
+                               {"Q30", "Models and programs"},
+                               {"Q90", "Failures that are not the input's fault (exit code 1)"}};
+  std::string text =
+      "# Error codes\n\n"
+      "Every error ends with a code in brackets, such as `[Q1302]`, that keeps its meaning from version to "
+      "version. `quintet explain\nCODE` prints the row of this page, and for recipes an example with its "
+      "fix; "
+      "`--json` errors have the code as `\"code\"`. Exit codes: 2 for\ninvalid input, 1 for failures of the "
+      "last section.\n\n"
+      "This page is generated: `make recipe-docs` writes it, and a test compares it.\n";
+  // Angle brackets, braces and bars would be markup.
+  const auto cell = [](std::string_view from) {
+    std::string out;
+    for (const char c : from) {
+      if (c == '|' || c == '<' || c == '*' || c == '_') out += '\\';
+      out += c == '\n' ? ' ' : c;
+    }
+    return out;
+  };
+  for (const Group& group : kGroups) {
+    text +=
+        fmt::format("\n## {}\n\n| code | what holds | why, and what to do |\n|---|---|---|\n", group.title);
+    for (const ProblemCode& c : problem_codes())
+      if (c.code.starts_with(group.prefix))
+        text += fmt::format("| `{}` | {} | {}{}{} |\n", c.code, cell(c.rule), cell(c.cause),
+                            c.remedy.empty() ? "" : " ", cell(c.remedy));
+  }
+  return text;
+}
+
 std::string explain(const ProblemCode& c) {
   std::string text = fmt::format("{}: {}\n\n{}\n", c.code, c.rule, base::wrapped(c.cause, 78));
+  if (!c.remedy.empty()) text += fmt::format("\nWhat to do: {}\n", base::wrapped(c.remedy, 78));
   if (c.bad.empty()) return text;
   std::vector<std::string> overrides = lines_of(c.bad);
   text += "\nRefused:\n" + as_recipe(overrides);
@@ -66,8 +129,5 @@ std::string explain(const ProblemCode& c) {
   if (c.fix.empty()) return text + "\nAccepted: without it\n";
   return text + "\nAccepted, with:\n" + as_recipe(lines_of(c.fix));
 }
-
-CodedError::CodedError(std::string_view rule, const std::string& message)
-    : base::UserError(fmt::format("{} [{}]", message, code_of(rule))), code_(code_of(rule)) {}
 
 }  // namespace quintet::config

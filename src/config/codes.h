@@ -1,5 +1,5 @@
-// Stable codes of problems, such as Q1302, with what `quintet explain` says about them. One row per rule; the
-// rows are in codes_table.cc.
+// Stable codes of problems and errors, such as Q1302, with what `quintet explain` says about them. One row per
+// rule of recipes (codes_table.cc) and per class of other errors (error_codes_table.cc).
 #pragma once
 
 #include <span>
@@ -17,6 +17,7 @@ struct ProblemCode {
   // Overrides of example_recipe(), one per line: what violates the rule, and what then repairs it. Empty when
   // no recipe file can violate it.
   std::string_view bad = {}, fix = {};
+  std::string_view remedy = {};  // what to do about it, for errors that no recipe shows
 };
 
 std::span<const ProblemCode> problem_codes();
@@ -29,22 +30,16 @@ std::string_view code_of(std::string_view rule);
 // The recipe that the examples change.
 std::string_view example_recipe();
 
+// docs/errors.md: every code with its cause and what to do.
+std::string codes_markdown();
+
 // Cause, refused example with its message, and repaired example.
 std::string explain(const ProblemCode& code);
 
-// An invalid input that is no problem of one recipe key, with a code. what() ends with " [CODE]".
-class CodedError : public base::UserError {
- public:
-  CodedError(std::string_view rule, const std::string& message);
-  std::string_view code() const { return code_; }
-
- private:
-  std::string_view code_;
-};
-
+// An invalid input that is no problem of one recipe key, with the code of a rule below.
 template <class... Args>
 [[noreturn]] void fail_coded(std::string_view rule, fmt::format_string<Args...> text, Args&&... args) {
-  throw CodedError(rule, fmt::format(text, std::forward<Args>(args)...));
+  throw base::UserError(fmt::format(text, std::forward<Args>(args)...), code_of(rule));
 }
 
 // Rules of inputs that are no recipe keys.
@@ -59,6 +54,7 @@ inline constexpr std::string_view kFolderIsNotInUse = "no other run writes to th
 inline constexpr std::string_view kDiskHasRoom = "the disk has room for the run";
 inline constexpr std::string_view kFitsInMemory = "the run fits in memory";
 inline constexpr std::string_view kOptionsAreValid = "options and verbs are valid";
+inline constexpr std::string_view kOptionsFit = "options fit together";
 inline constexpr std::string_view kRanksAgree = "all ranks run the same recipe";
 
 }  // namespace quintet::config

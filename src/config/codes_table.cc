@@ -1,7 +1,5 @@
-// The rows of problem_codes(). A new rule takes the next free number of its group; numbers are never reused.
-#include <array>
-
-#include "config/codes.h"
+// The rows of problem_codes() about rules of recipes. A new rule takes the next free number of its group; numbers are never reused.
+#include "config/codes_table.h"
 
 namespace quintet::config {
 namespace {
@@ -395,41 +393,11 @@ constexpr ProblemCode kCodes[] = {
      "restored when the rank is lost. A run of one rank has no other.",
      "parallel.dp_shard=1\nparallel.zero=0\nparallel.tp=1\ncheckpoint.peer_every=1",
      "checkpoint.peer_every=0"},
-
-    // ---- Q20: the run and the machine
-    {"Q2001", kDataExists,
-     "A path of data.path is not a file, folder or token file. Paths in a recipe are relative to its folder, "
-     "in "
-     "--set to the working directory."},
-    {"Q2002", kDataHasLabels,
-     "Every document is one token long, or there is no text at all: no token has a next one to predict."},
-    {"Q2003", kDataIsSound,
-     "A token file, its index or its mask is damaged, truncated, belongs to another file, or contains ids "
-     "that the "
-     "tokenizer does not have."},
-    {"Q2004", kDataLasts,
-     "A set of data.blend with repeat = false has fewer sequences than the run takes from it."},
-    {"Q2010", kFolderIsFree,
-     "A run never replaces files that it finds: choose another folder with --run-dir, or replace the earlier "
-     "run with --overwrite."},
-    {"Q2011", kFolderIsNotInUse,
-     "The run folder is locked by a process that still runs. Wait for it, or choose another folder with "
-     "--run-dir."},
-    {"Q2012", kDiskHasRoom,
-     "The weights and metrics of this run need more space than the disk of the run folder has."},
-    {"Q2020", kFitsInMemory,
-     "The planned memory of the ranks on this machine exceeds what is free. 'quintet plan RECIPE' shows the "
-     "memory by class; memory.recompute, batch.micro and parallel.zero reduce it."},
-    {"Q2025", kOptionsAreValid,
-     "An option or a verb is unknown, lacks its value, or has one that cannot be read. 'quintet VERB --help' "
-     "lists the options of a verb with their defaults."},
-    {"Q2030", kRanksAgree,
-     "The processes of one job were started with different recipes, overrides or builds of Quintet."},
 };
 
 }  // namespace
 
-std::span<const ProblemCode> problem_codes() { return kCodes; }
+std::span<const ProblemCode> recipe_codes() { return kCodes; }
 
 std::string_view example_recipe() {
   return R"(name = "example"

@@ -271,14 +271,50 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
 });
 static_assert(std::is_sorted(kElsewhere.begin(), kElsewhere.end()));
 
-}  // namespace
+constexpr std::string_view kFusedAttention = "leave it out: attention never stores its scores";
+constexpr std::string_view kCompiled = "leave it out: every recipe is compiled";
+constexpr std::string_view kContinues = "leave it out: the same command continues a run; see --from";
+constexpr std::string_view kNoAdapters = "leave it out: adapters are not supported yet";
+constexpr std::string_view kMetricsFile = "leave it out: metrics.jsonl in the run folder has every step";
 
-std::string_view key_elsewhere(std::string_view key) {
+// What there is no key for. Sorted.
+constexpr auto kAnswers = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"adapter", kNoAdapters},
+    {"attn_implementation", kFusedAttention},
+    {"compile", kCompiled},
+    {"flash_attention", kFusedAttention},
+    {"load_in_4bit", kNoAdapters},
+    {"load_in_8bit", kNoAdapters},
+    {"lora_alpha", kNoAdapters},
+    {"lora_dropout", kNoAdapters},
+    {"lora_r", kNoAdapters},
+    {"report_to", kMetricsFile},
+    {"resume", kContinues},
+    {"resume_from", kContinues},
+    {"resume_from_checkpoint", kContinues},
+    {"tensorboard", kMetricsFile},
+    {"torch_compile", kCompiled},
+    {"use_flash_attention", kFusedAttention},
+    {"use_flash_attn", kFusedAttention},
+    {"wandb", kMetricsFile},
+    {"wandb_entity", kMetricsFile},
+    {"wandb_project", kMetricsFile},
+});
+static_assert(std::is_sorted(kAnswers.begin(), kAnswers.end()));
+
+// The row of the last part of a key.
+template <class Table>
+std::string_view row_of(const Table& table, std::string_view key) {
   std::string word = base::lower_case(key.substr(key.rfind('.') + 1));
   std::replace(word.begin(), word.end(), '-', '_');
-  const auto row = std::lower_bound(kElsewhere.begin(), kElsewhere.end(), word,
+  const auto row = std::lower_bound(table.begin(), table.end(), word,
                                     [](const auto& a, const std::string& b) { return a.first < b; });
-  return row != kElsewhere.end() && row->first == word ? row->second : std::string_view();
+  return row != table.end() && row->first == word ? row->second : std::string_view();
 }
+
+}  // namespace
+
+std::string_view key_elsewhere(std::string_view key) { return row_of(kElsewhere, key); }
+std::string_view answer_elsewhere(std::string_view key) { return row_of(kAnswers, key); }
 
 }  // namespace quintet::config

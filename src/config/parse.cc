@@ -1,9 +1,6 @@
 #include "config/parse.h"
 
 #include <fmt/ranges.h>
-// Where assertions are on, toml++ asserts what some invalid files violate; without, it reports the error.
-#define TOML_ASSERT(expr) static_assert(true)
-#include <toml++/toml.h>
 
 #include <cmath>
 #include <filesystem>
@@ -23,10 +20,12 @@
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
+#include "config/overrides.h"
 #include "config/place_paths.h"
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "config/schema.h"
+#include "config/sound_advice.h"
 #include "config/unsupported.h"
 #include "config/validate.h"
 
@@ -60,53 +59,6 @@ toml::table parse_tree(std::string_view text, const std::string& source) {
     fail_coded(kIsToml, "{}:{}:{}: invalid TOML: {}{}", source, at.line, at.column, error.description(),
                lines);
   }
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
-
-// Parses `text` as a TOML value, or as a plain string when it is not one.
-toml::table override_value(const std::string& text) {
-  try {
-    toml::table tree = toml::parse("value = " + text);
-    // Text with line breaks could contain more keys; then it is not a single value.
-    if (tree.size() == 1 && tree.contains("value")) return tree;
-  } catch (const toml::parse_error&) {
-  }
-  toml::table plain;
-  plain.insert_or_assign("value", text);
-  return plain;
-}
-
-// Applies one "a.b=c" to the tree. Copied nodes have no line, so problems with them report none.
-void apply_override(toml::table& tree, const std::string& text) {
-  const size_t equals = text.find('=');
-  const std::vector<std::string> path = split(std::string_view(text).substr(0, equals), '.');
-  bool named = equals != std::string::npos;
-  for (const std::string& part : path) named = named && !part.empty();
-  if (!named)
-    fail_coded(kOverridesAreKeyValue, "--set {}: expected key=value, for example --set parallel.tp=2", text);
-
-  toml::table* table = &tree;
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    if (!table->contains(path[i])) table->insert(path[i], toml::table{});
-    toml::table* inner = table->get(path[i])->as_table();
-    if (inner == nullptr)
-      fail_coded(kOverridesAreKeyValue,
-                 "--set {}: {} is a value in the recipe, not a section that can contain {}", text, path[i],
-                 path[i + 1]);
-    table = inner;
-  }
-  const toml::table value = override_value(text.substr(equals + 1));
-  value.get("value")->visit([&](const auto& node) { table->insert_or_assign(path.back(), node); });
 }
 
 std::string text_of(const toml::node& node) {
@@ -156,6 +108,7 @@ void add_unknown(Report& report, const std::string& key) {
   std::string near;
   if (report.problems().size() < kMaxProblems) {  // the others are only counted
     near = key_elsewhere(key);
+    if (near.empty()) near = answer_elsewhere(key);
     if (near.empty()) near = nearest_key(key, known_keys().keys);
   }
   report.add("unknown key", key, "is not a recipe key", near);
@@ -713,9 +666,13 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
   }
 }
 
+// Whether suggestions are tried, which reads the recipe again for each one; not for files larger than a recipe.
+enum class Advise : uint8_t { Yes, No };
+constexpr size_t kMaxAdvisedBytes = size_t{64} << 10;
+
 Recipe read(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-            const std::optional<base::Path>& folder, std::vector<std::string>* notes) {
-  toml::table tree = parse_tree(text, source);
+            const std::optional<base::Path>& folder, std::vector<std::string>* notes, Advise advise) {
+  toml::table tree = parse_tree(text, source);  // a copy of a tree has no lines
   for (const std::string& override : overrides) apply_override(tree, override);
 
   Report report;
@@ -756,6 +713,19 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
     if (notes != nullptr) notes->insert(notes->end(), idle.begin(), idle.end());
     return recipe;
   }
+  if (advise == Advise::Yes && problems.size() <= kMaxProblems && text.size() <= kMaxAdvisedBytes)
+    make_advice_sound(problems, [&](const std::vector<std::string>& changes) {
+      std::vector<std::string> all = overrides;
+      all.insert(all.end(), changes.begin(), changes.end());
+      try {
+        read(text, all, source, folder, nullptr, Advise::No);
+      } catch (const RecipeError& e) {
+        return e.problems();
+      } catch (const base::UserError& e) {  // the change is no override of this recipe
+        return std::vector<Problem>(1, {.key = changes[0], .rule = e.what()});
+      }
+      return std::vector<Problem>();
+    });
   for (size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i) {
     auto place = places.find(problems[i].key);
     // A key of an entry, such as optimizer.groups.lr, is shown at the list.
@@ -771,7 +741,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
              std::vector<std::string>* notes) {
-  return read(text, overrides, source, std::nullopt, notes);
+  return read(text, overrides, source, std::nullopt, notes, Advise::Yes);
 }
 
 Recipe load(const std::string& path, const std::vector<std::string>& overrides,
@@ -780,7 +750,7 @@ Recipe load(const std::string& path, const std::vector<std::string>& overrides,
     if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)
       base::fail_user("'{}' has {}; a recipe has at most {}", path, base::human_bytes(bytes),
                       base::human_bytes(kMaxRecipeBytes));
-  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes);
+  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes, Advise::Yes);
 }
 
 }  // namespace quintet::config

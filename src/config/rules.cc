@@ -12,7 +12,6 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "config/byte_size.h"
-#include "config/joint_nearest.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/presets.h"
@@ -782,7 +781,6 @@ void check_rules(const Recipe& recipe, Report& report) {
     if (std::all_of(rule.keys.begin(), rule.keys.end(), [&](const char* key) { return report.usable(key); }))
       ready.push_back(&rule);
   for (const Rule* rule : ready) rule->check(recipe, Fail{*rule, report});
-  suggest_jointly(recipe, ready, report.problems());
 }
 
 std::vector<std::string> rule_names() {

@@ -196,7 +196,7 @@ void custom_dims_divide(const Recipe& r, const Fail& fail) {
     return fail("model.family",
                 "\"custom\" is a model that a program supplies through the library (docs/api.md); a recipe "
                 "alone has none",
-                "\"llama\"");
+                "leave it out and name a model with model.preset");
   if (!world_in_reach(p)) return;
   for (const base::DimDemand& d : r.model.demands) {
     const int64_t ranks = ranks_of(p, d.dim);

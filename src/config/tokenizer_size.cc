@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::config {
@@ -18,8 +19,8 @@ TokenizerSize tokenizer_size(const std::string& name_or_path) {
   try {
     size.ids = tokenizer::load_tokenizer(name_or_path)->vocab_size();
   } catch (const base::UserError& error) {
-    size.error = error.what();
-    return size;  // the file may appear before the next question
+    size.error = base::without_code(error.what());  // the problem has one of its own
+    return size;                                    // the file may appear before the next question
   }
   return known[name_or_path] = size;
 }

@@ -30,4 +30,8 @@ const RefusedWord* find_refused_word(std::string_view key, std::string_view word
 // and its case are ignored. Empty for names that no listed system uses.
 std::string_view key_elsewhere(std::string_view key);
 
+// What to do about another system's name that has no key here: "compile" -> "leave it out: every recipe is
+// compiled". Empty for all others.
+std::string_view answer_elsewhere(std::string_view key);
+
 }  // namespace quintet::config

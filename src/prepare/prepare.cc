@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/file_lock.h"
 #include "base/file_system.h"
 #include "base/json.h"
@@ -393,18 +394,19 @@ void remove_partial(const base::Path& folder) {
 
 void check(const Options& o) {
   if (o.near != 0 && !(o.near >= 0.1 && o.near <= 1))
-    base::fail_user("--near is {}; it must be between 0.1 and 1, and 0.8 is common", o.near);
+    base::fail_user("--similarity is {}; it must be between 0.1 and 1, and 0.8 is common", o.near);
   if (o.memory < (int64_t{1} << 20))
     base::fail_user("--memory is {} bytes; at least 1 MiB is needed", o.memory);
-  if (o.shard_bytes < 1) base::fail_user("a shard of {} bytes is too small", o.shard_bytes);
+  if (o.shard_bytes < 1) base::fail_user("--shard is {} bytes; at least 1 is needed", o.shard_bytes);
   if (o.max_tokens > 0 && o.min_tokens > o.max_tokens)
     base::fail_user("--min-tokens {} is above --max-tokens {}", o.min_tokens, o.max_tokens);
   if (base::file_exists(o.out)) base::fail_user("--out: '{}' is a file; expected a folder", o.out.string());
 }
 
-}  // namespace
+// Whether the same command can succeed later, and finished shards are worth keeping.
+bool may_be_repeated(const base::UserError& e) { return e.code() == base::code_of_origin("base/file.cc"); }
 
-Prepared prepare(const Options& options) {
+Prepared prepare_into(const Options& options) {
   check(options);
   const std::vector<Source> sources = find_sources(options);
   Work work(options, sources);
@@ -442,15 +444,33 @@ Prepared prepare(const Options& options) {
         folder.string());
   base::make_directories(folder);
   if (!base::file_exists(plan_file)) base::write_file_atomically(plan_file, plan_text);
-  const std::vector<ShardRecord> shards = work.make_shards(out.shards_reused);
-  out.shards = static_cast<int64_t>(shards.size());
-  out.manifest = work.join(shards, plan);
+  try {
+    const std::vector<ShardRecord> shards = work.make_shards(out.shards_reused);
+    out.shards = static_cast<int64_t>(shards.size());
+    out.manifest = work.join(shards, plan);
+  } catch (const base::UserError& e) {
+    if (!may_be_repeated(e)) remove_work(options.out);  // another input or option makes other shards
+    throw;
+  }
   out.manifest["block_bytes"] = data::kChecksumBlock;
   out.manifest["block_xxh3"] =
       data::text_of_sums(data::block_sums(base::MappedFile(options.out / "tokens.bin").bytes()));
   base::write_file_atomically(manifest, base::json_text(out.manifest, 2) + "\n");
   remove_work(options.out);
   return out;
+}
+
+}  // namespace
+
+Prepared prepare(const Options& options) {
+  const bool existed = base::directory_exists(options.out);
+  try {
+    return prepare_into(options);
+  } catch (const base::UserError&) {
+    std::error_code ignored;
+    if (!existed) std::filesystem::remove(options.out, ignored);  // only if it is empty
+    throw;
+  }
 }
 
 }  // namespace quintet::prepare

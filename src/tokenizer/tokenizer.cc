@@ -58,9 +58,15 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
   const std::string file_name = path.filename().string();
   const size_t first = contents.find_first_not_of(" \t\r\n");
   try {
-    if (first != std::string::npos && contents[first] == '{') return load_hf_tokenizer(contents);
-    if (looks_like_tiktoken(contents)) return load_tiktoken(contents, file_name);
-    return load_sentencepiece(contents);
+    std::unique_ptr<Tokenizer> loaded;
+    if (first != std::string::npos && contents[first] == '{')
+      loaded = load_hf_tokenizer(contents);
+    else if (looks_like_tiktoken(contents))
+      loaded = load_tiktoken(contents, file_name);
+    else
+      loaded = load_sentencepiece(contents);
+    if (loaded->vocab_size() == 0) base::fail_user("its vocabulary is empty");
+    return loaded;
   } catch (const base::UserError& error) {
     base::fail_user("cannot load the tokenizer '{}': {}", base::printable(path.string()), error.what());
   }

@@ -81,9 +81,7 @@ std::string problems_json(const config::RecipeError& e) {
 
 std::string problems_json(const base::UserError& e) {
   Json problems = Json::array();
-  Json problem = {{"rule", e.what()}};
-  if (const auto* coded = dynamic_cast<const config::CodedError*>(&e)) problem["code"] = coded->code();
-  problems.push_back(std::move(problem));
+  problems.push_back({{"code", e.code()}, {"rule", e.what()}});
   return base::json_text(Json{{"good", false}, {"problems", std::move(problems)}}, 2) + "\n";
 }
 

@@ -57,6 +57,12 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
     return documents;
   }
   const auto [prefix, manifest] = prepared_paths(path);
+  if (!base::file_exists(prefix.string() + ".bin")) {
+    if (!base::file_exists(path) && !base::directory_exists(path))
+      base::fail_user("'{}' does not exist", base::printable(path.string()));
+    base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data: there is no '{}.bin'",
+                    base::printable(path.string()), base::printable(prefix.string()));
+  }
   if (source.tokenizer.empty()) source.tokenizer = tokenizer_of(manifest);
   if (source.tokenizer.empty())
     base::fail_user("'{}' has no manifest that names its tokenizer; name it with --tokenizer",

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -58,7 +59,11 @@ TrainedTokenizer train_tokenizer(const TrainTokenizerOptions& options) {
     if (options.pattern == name) train.expression = expression;
   const auto pattern = tokenizer::known_pattern(train.expression);
   QUINTET_CHECK(pattern, "the pattern {} is offered, but is not known", options.pattern);
-  base::require_writable_file("--out", options.out);
+  base::require_new_file("--out", options.out, options.overwrite);
+  for (size_t i = 0; i < options.special.size(); ++i)
+    if (std::find(options.special.begin(), options.special.begin() + static_cast<ptrdiff_t>(i),
+                  options.special[i]) != options.special.begin() + static_cast<ptrdiff_t>(i))
+      base::fail_user("--special {} is given twice", base::printable(options.special[i]));
 
   // A table for each thread's share of the files: counting is most of the work, and sums do not depend on
   // the order.
@@ -70,7 +75,9 @@ TrainedTokenizer train_tokenizer(const TrainTokenizerOptions& options) {
       for_each_document(files[i], [&](const std::string& document) { counts[share].add(document); });
   });
   for (size_t i = 1; i < shares; ++i) counts[0].add(counts[i]);
-  if (counts[0].bytes() == 0) base::fail_user("there is no text to train on in {} files", files.size());
+  if (counts[0].bytes() == 0)
+    base::fail_user("there is no text to train on: {} file{} read, all empty or binary", files.size(),
+                    files.size() == 1 ? "" : "s");
 
   const std::string file = tokenizer::train_bpe(counts[0], train);
   base::write_file_atomically(options.out, file);

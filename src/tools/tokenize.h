@@ -19,6 +19,7 @@ struct TrainTokenizerOptions {
   std::vector<std::string> special;
   base::Path out;
   int threads = 1;
+  bool overwrite = false;  // an existing file
 };
 struct TrainedTokenizer {
   int64_t files = 0, bytes = 0, words = 0, vocab = 0;

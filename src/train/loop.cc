@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
+#include "config/codes.h"
 #include "config/environment.h"
 #include "config/print.h"
 #include "config/validate.h"
@@ -84,8 +85,8 @@ Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, c
 // Rejects options that are known to be wrong without reading data.
 void check_options(const Recipe& recipe, const RunOptions& options) {
   if (options.trace && options.trace->last > recipe.run.steps)
-    base::fail_user("--trace steps={}-{} ends after the last step, {}", options.trace->first,
-                    options.trace->last, recipe.run.steps);
+    config::fail_coded(config::kOptionsFit, "--trace steps={}-{} ends after the last step, {}",
+                       options.trace->first, options.trace->last, recipe.run.steps);
 }
 
 // Collective check that no rank failed. Otherwise the lowest failing rank throws, which ends the job; the

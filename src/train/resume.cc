@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
+#include "config/codes.h"
 #include "config/parse.h"
 #include "config/print.h"
 #include "train/checkpointer.h"
@@ -80,6 +81,7 @@ void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, c
 void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOptions& options,
                       const base::Path& folder, Start& start) {
   std::string refused, keys;
+  bool other_batches = false;
   for (const Difference& d : differences(saved, recipe)) {
     if (!is_exact_key(d.key)) continue;
     if (d.key.starts_with("batch.") && is_allowed(options, d.key))
@@ -93,13 +95,20 @@ void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOpti
     }
     refused += fmt::format("\n  {} is {}, {} in the checkpoint", d.key, d.now, d.saved);
     keys += fmt::format(" --allow {}", d.key);
+    other_batches = other_batches || d.key.starts_with("batch.");
   }
-  if (!refused.empty())
-    base::fail_user(
-        "this recipe cannot continue {} exactly:{}\nRestore the recipe, continue nevertheless with{}, or "
-        "start "
-        "over with --fresh, which replaces the run",
-        folder.string(), refused, keys);
+  if (refused.empty()) return;
+  // The position in the data counts batches: another size cannot be allowed.
+  const std::string nevertheless = other_batches
+                                       ? fmt::format(
+                                             "start a new run from the weights with --run-dir NEW --from {} "
+                                             "--weights-only",
+                                             folder.string())
+                                       : "continue nevertheless with" + keys;
+  base::fail_user(
+      "this recipe cannot continue {} exactly:{}\nRestore the recipe, {}, or start over with --fresh, which "
+      "replaces the run",
+      folder.string(), refused, nevertheless);
 }
 
 Start continue_from(Recipe& recipe, const StartOptions& options, const base::Path& folder,
@@ -180,6 +189,10 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
           std::pair{!options.load.empty(), "--load"}})
       if (given) base::fail_user("{} needs --from CHECKPOINT, which has the weights", what);
   const RunFolder folder(recipe.run.dir);
+  if (base::file_exists(folder.path()))
+    config::fail_coded(config::kFolderIsFree,
+                       "the run folder '{}' is a file: choose another folder with --run-dir",
+                       folder.path().string());
   const checkpoint::Store store(checkpoint_folder(recipe));
   const base::Path from = options.from.empty() ? base::Path() : find_checkpoint(options.from, options.step);
   std::error_code error;

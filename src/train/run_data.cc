@@ -21,30 +21,16 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
-// Damaged files are the user's to repair, and have a code of their own.
-template <class F>
-auto with_code(const F& load) {
-  try {
-    return load();
-  } catch (const config::CodedError&) {
-    throw;
-  } catch (const base::UserError& e) {
-    throw config::CodedError(config::kDataIsSound, e.what());
-  }
-}
-
 data::Corpus read_set(const std::vector<std::string>& path, const config::Data& options,
                       const tokenizer::Tokenizer& tokenizer, std::string& reading) {
   if (path.empty())
     config::fail_coded(
         config::kDataExists,
         "data.path is not set: training needs text files, folders of text files, or a token file");
-  return with_code([&] {
-    data::Opened opened = data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer,
-                                            kCheckedTokens, {.skip = options.skip});
-    if (!opened.reading.empty()) reading += (reading.empty() ? "" : "; ") + opened.reading;
-    return std::move(opened.corpus);
-  });
+  data::Opened opened = data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer,
+                                          kCheckedTokens, {.skip = options.skip});
+  if (!opened.reading.empty()) reading += (reading.empty() ? "" : "; ") + opened.reading;
+  return std::move(opened.corpus);
 }
 
 void check_corpus(const config::Recipe& recipe, const data::Corpus& corpus) {
@@ -74,7 +60,7 @@ std::vector<double> ranks_of(const config::Curriculum& curriculum, const data::D
       ranks[i] = static_cast<double>(dataset.valid_labels(static_cast<int64_t>(i)));
     return ranks;
   }
-  const std::vector<double> column = with_code([&] { return data::read_npy_numbers(curriculum.by); });
+  const std::vector<double> column = data::read_npy_numbers(curriculum.by);
   const data::Corpus& corpus = dataset.corpus();
   if (static_cast<int64_t>(column.size()) != corpus.documents())
     config::fail_coded(

@@ -168,6 +168,11 @@ TEST(Docs, RecipeReferenceIsUpToDate) {
       << "run: make recipe-docs";
 }
 
+TEST(Docs, ErrorReferenceIsUpToDate) {
+  EXPECT_EQ(base::read_file(QUINTET_SOURCE_DIR "/docs/errors.md"), quintet("explain --markdown").out)
+      << "run: make recipe-docs";
+}
+
 // What `doctor --probe --out` suggests.
 TEST(Docs, AProbedMachinePlansARecipeOfItsSize) {
   const test::SmallRun small;

@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <functional>
+#include <set>
+#include <sstream>
+
 #include "cli/support.h"
 #include "config/presets.h"
 #include "program/text.h"
@@ -47,6 +51,8 @@ TEST(Tool, CodesAreExplained) {
     EXPECT_CONTAINS(one.out, part);
   const Outcome all = quintet("explain");
   EXPECT_CONTAINS(all.out, "Q1001  the recipe is valid TOML\n");
+  EXPECT_CONTAINS(quintet("explain Q2303").out, "What to do: Copy it again, or convert it");
+  EXPECT_CONTAINS(quintet("explain Q9001 --json").out, "\"remedy\": \"Report it");
   EXPECT_CONTAINS(quintet("explain Q1302 --json").out, "\"rule\": \"parallel.tp divides model.heads\"");
   const Outcome none = quintet("explain Q0000");
   EXPECT_EQ(none.code, 2);
@@ -154,6 +160,11 @@ TEST(Tool, UnknownVerbsAreNamed) {
   EXPECT_CONTAINS(o.err, "unknown verb 'trian', did you mean 'train'?");
   for (const char* later : {"plan", "launch", "bench", "convert", "report"})
     EXPECT_EQ(quintet(later).code, 2);
+  EXPECT_CONTAINS(quintet("tokenizer trian").err,
+                  "unknown verb 'tokenizer trian', did you mean 'train'?; verbs: train, encode, decode");
+  EXPECT_CONTAINS(quintet("data").err,
+                  "'quintet data' needs one of: show, ledger; see 'quintet data --help'");
+  EXPECT_CONTAINS(quintet("checkpoint prune x --keep 0").err, "see 'quintet checkpoint prune --help'");
 }
 
 TEST(Tool, AClosedReaderIsNotACrash) {
@@ -239,11 +250,53 @@ TEST(Tool, NumbersAreFiniteAndComplete) {
                   "--seconds: must be a finite number of at least 0.001 and at most 60, got 'nan'");
 }
 
+// The same for whatever options there will be: the help of every verb lists them with the kind of value.
+TEST(Tool, EveryOptionWithANumberIsChecked) {
+  const std::set<std::string> numbers = {"N",     "X",      "S",     "SECONDS", "USD", "INT",
+                                         "FLOAT", "FACTOR", "STEPS", "TFLOPS",  "R"};
+  std::string script;
+  std::vector<std::string> tried;
+  const std::function<void(const std::string&)> visit = [&](const std::string& verb) {
+    const std::string help = quintet(verb + " --help").out;
+    bool verbs = false;
+    for (size_t at = 0; at < help.size();) {
+      const size_t end = std::min(help.find('\n', at), help.size());
+      const std::string line = help.substr(at, end - at);
+      at = end + 1;
+      if (!line.starts_with("  ")) verbs = line == "Subcommands:";
+      if (line.size() < 3 || line[2] == ' ') continue;  // the rest of a help text
+      std::istringstream words(line);
+      std::string name, value;
+      words >> name >> value;
+      if (verbs && !name.empty()) {
+        visit(verb + (verb.empty() ? "" : " ") + name);
+      } else if (line.starts_with("  -")) {
+        name = name.substr(name.rfind(',') + 1);
+        if (!numbers.contains(value.substr(0, value.find_first_of("=:")))) continue;
+        tried.push_back(verb + " " + name + " nan");
+        script += test::kTool + " " + tried.back() + " 2>&1 | head -n 1\n";
+      }
+    }
+  };
+  visit("");
+  EXPECT_GE(tried.size(), 45u);
+  const Outcome o = test::shell(script);
+  size_t at = 0;
+  for (const std::string& command : tried) {
+    const size_t end = std::min(o.out.find('\n', at), o.out.size());
+    const std::string line = o.out.substr(at, end - at);
+    at = end + 1;
+    EXPECT_NE(line.find(": must be "), std::string::npos) << command << "\n" << line;
+    EXPECT_NE(line.find("got 'nan'"), std::string::npos) << command << "\n" << line;
+  }
+}
+
 TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
   const SmallRun small;
   const std::string recipe = quoted(small.recipe_file().string());
   base::write_file_atomically(small / "mine.toml", "# mine");
   const std::string mine = quoted((small / "mine.toml").string());
+  base::write_file_atomically(small / "mine.safetensors", "weights");
   const std::pair<std::string, const char*> cases[] = {
       {"plan " + recipe + " --search --emit " + mine, "--overwrite"},
       {"plan " + recipe + " --search --emit /no/folder/x.toml", "'/no/folder' does not exist"},
@@ -251,6 +304,12 @@ TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
       {"plan " + recipe + " --trace /no/folder/x.json", "'/no/folder' does not exist"},
       {"schedule --name 1f1b --pp 2 --micro 4 --svg /no/folder/x.svg", "'/no/folder' does not exist"},
       {"doctor --probe --out " + mine, "--overwrite"},
+      {"tokenizer train " + recipe + " --vocab 300 --out " + mine, "--overwrite"},
+      {"convert x.pt " + quoted((small / "mine.safetensors").string()), "--overwrite"},
+      {"plan " + recipe + " --html " + mine, "the file exists and is no .html file"},
+      {"plan " + recipe + " --trace " + mine, "the file exists and is no .json file"},
+      {"report x --out " + mine, "the file exists and is no .html file"},
+      {"schedule --name 1f1b --pp 2 --micro 4 --svg " + mine, "the file exists and is no .svg file"},
       {"doctor --probe --disk /no/folder", "--disk /no/folder: there is no such folder"},
       {"train " + recipe + " --run-dir ''", "--run-dir: must not be empty"},
       {"bench step " + recipe + " --floors 1", "run.device is \"cpu\""}};

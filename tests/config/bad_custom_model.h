@@ -11,7 +11,7 @@ inline std::vector<Bad> bad_custom_model() {
        "ranks divide the dims of a custom model",
        "model.family",
        {"a recipe alone has none"},
-       "\"llama\""},
+       "leave it out and name a model with model.preset"},
       {{"parallel.dims.channels='tp'"},
        "parallel.dims names dims of the model",
        "parallel.dims",

@@ -279,7 +279,7 @@ inline std::vector<Bad> other_bad_recipes() {
        "model.kv_heads divides model.heads",
        "model.kv_heads",
        {"4 does not divide model.heads 6"},
-       "3 or 6"},
+       "6"},
       {{"model.head_dim=33"}, "model.head_dim is even", "model.head_dim", {"33 is odd"}, "32 or 34"},
       {{"model.embed=130"},
        "model.head_dim = model.embed / model.heads",

@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <set>
 
+#include "base/error_codes.h"
+#include "base/file.h"
 #include "config/codes.h"
 #include "config/support.h"
 #include "config/validate.h"
@@ -79,6 +82,7 @@ TEST(BadRecipes, EveryRuleHasACodeWithAnExample) {
   for (const ProblemCode& c : problem_codes()) {
     SCOPED_TRACE(c.code);
     EXPECT_NE(explain(c).find(c.cause.substr(0, 20)), std::string::npos);
+    if (c.code >= "Q20") EXPECT_FALSE(c.remedy.empty()) << "say what to do";
     if (c.bad.empty()) continue;
     std::vector<std::string> overrides = lines(c.bad);
     const std::vector<Problem> problems = problems_with(overrides, std::string(example_recipe()));
@@ -92,6 +96,55 @@ TEST(BadRecipes, EveryRuleHasACodeWithAnExample) {
   }
   EXPECT_EQ(find_code("q1210"), find_code("Q1210"));
   EXPECT_EQ(find_code("Q9999"), nullptr);
+}
+
+// Errors without a code of their own get that of the source file that throws them.
+TEST(ErrorCodes, EverySourceFileThatRefusesInputHasAnExplainedCode) {
+  for (const base::ErrorOrigin& o : base::error_origins())
+    EXPECT_NE(find_code(o.code), nullptr) << o.prefix << " has the code " << o.code << ", which has no row";
+  const std::filesystem::path root = QUINTET_SOURCE_DIR "/src";
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = std::filesystem::relative(entry.path(), root).generic_string();
+    if (!name.ends_with(".cc") && !name.ends_with(".h") && !name.ends_with(".cu")) continue;
+    const std::string text = base::read_file(entry.path());
+    if (text.find("fail_user(") == std::string::npos && text.find("UserError(") == std::string::npos)
+      continue;
+    ++files;
+    EXPECT_FALSE(base::code_of_origin(name).empty())
+        << name << " throws errors without a code: add a row to src/base/error_codes.cc";
+  }
+  EXPECT_GT(files, 100);
+  // No row is shadowed by nothing: each prefix names a file or folder.
+  for (const base::ErrorOrigin& o : base::error_origins()) {
+    const std::filesystem::path path = root / o.prefix;
+    bool found = std::filesystem::is_directory(path);
+    if (!found)
+      for (const auto& entry : std::filesystem::directory_iterator(path.parent_path()))
+        found = found || entry.path().filename().string().starts_with(path.filename().string());
+    EXPECT_TRUE(found) << "src/" << o.prefix << " does not exist";
+  }
+}
+
+TEST(ErrorCodes, ComeFromTheSourceFileOrTheQuotedError) {
+  const auto code_of_failure = [](auto action) {
+    try {
+      action();
+    } catch (const base::UserError& e) {
+      return fmt::format("{}: {}", e.code(), e.what());
+    }
+    return std::string("accepted");
+  };
+  const auto missing = [] { base::read_file("/no/such/file"); };
+  EXPECT_TRUE(code_of_failure(missing).starts_with("Q2101: cannot ")) << code_of_failure(missing);
+  EXPECT_TRUE(code_of_failure(missing).ends_with(" [Q2101]")) << code_of_failure(missing);
+  // This file is none of Quintet's sources.
+  EXPECT_EQ(code_of_failure([] { base::fail_user("{} is wrong", 3); }), ": 3 is wrong");
+  EXPECT_EQ(code_of_failure([] { throw base::UserError("a", "Q2003"); }), "Q2003: a [Q2003]");
+  EXPECT_EQ(code_of_failure([] { throw base::UserError("b: a [Q2003]; see there", "Q2101"); }),
+            "Q2003: b: a [Q2003]; see there");
+  EXPECT_EQ(base::code_in("a [Q12] b [Qabcd] c [Q1234"), "");
 }
 
 TEST(BadRecipes, ProblemsPointAtTheirValue) {
@@ -224,15 +277,18 @@ TEST(BadRecipes, SuggestedBatchSizesAreAccepted) {
 }
 
 TEST(BadRecipes, WordsOfOtherSystemsAreKnown) {
-  const std::pair<const char*, const char*> words[] = {{"hidden_size", "model.embed"},
-                                                       {"model.hidden", "model.embed"},
-                                                       {"model.dim", "model.embed"},
-                                                       {"parallel.fsdp", "parallel.dp_shard"},
-                                                       {"optimizer.learning_rate", "optimizer.lr"},
-                                                       {"batch.micro_batch_size", "batch.micro"},
-                                                       {"train.Grad-Clip", "optimizer.clip_norm"},
-                                                       {"gradient_accumulation_steps", "batch.accumulation"},
-                                                       {"tensor_model_parallel_size", "parallel.tp"}};
+  const std::pair<const char*, const char*> words[] = {
+      {"hidden_size", "model.embed"},
+      {"model.hidden", "model.embed"},
+      {"model.dim", "model.embed"},
+      {"parallel.fsdp", "parallel.dp_shard"},
+      {"optimizer.learning_rate", "optimizer.lr"},
+      {"batch.micro_batch_size", "batch.micro"},
+      {"train.Grad-Clip", "optimizer.clip_norm"},
+      {"gradient_accumulation_steps", "batch.accumulation"},
+      {"tensor_model_parallel_size", "parallel.tp"},
+      {"training.compile", "leave it out: every recipe is compiled"},
+      {"lora_r", "leave it out: adapters are not supported yet"}};
   for (const auto& [word, key] : words) {
     const auto problems = problems_with({std::string(word) + "=1"});
     ASSERT_EQ(problems.size(), 1u) << word;

@@ -188,7 +188,7 @@ def recipe(folder, name, dtype="f32", **sets):
 
 def logits_of(folder, name, dtype):
     out = work / f"{name}-logits.safetensors"
-    run("logits", *recipe(folder, name, dtype), "--ids", ",".join(map(str, IDS)), "--out", out)
+    run("logits", *recipe(folder, name, dtype), "--ids", ",".join(map(str, IDS)), "--out", out, "--overwrite")
     return load_file(out)["logits"]
 
 

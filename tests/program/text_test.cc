@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "program/support.h"
 
 namespace quintet::program {
@@ -142,7 +143,7 @@ TEST(ProgramText, ParserNamesTheLine) {
     try {
       parse_text(text);
     } catch (const base::UserError& e) {
-      return e.what();
+      return base::without_code(e.what());
     }
     return "accepted";
   };

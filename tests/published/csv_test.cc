@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "published/published_run.h"
 
 namespace quintet::published {
@@ -12,7 +13,7 @@ std::string complaint(std::string_view text) {
   try {
     parse_csv(text, "runs.csv");
   } catch (const base::UserError& e) {
-    return e.what();
+    return base::without_code(e.what());
   }
   return "";
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/philox.h"
 #include "schedule/generators.h"
 #include "schedule/simulate.h"
@@ -17,7 +18,7 @@ std::string why_not(const Schedule& s) {
   try {
     check(s);
   } catch (const base::UserError& e) {
-    return e.what();
+    return base::without_code(e.what());
   }
   return "";
 }

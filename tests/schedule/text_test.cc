@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/file.h"
 #include "schedule/generators.h"
 
@@ -13,7 +14,7 @@ std::string why_not(std::string_view text) {
   try {
     parse(text, "mine.txt");
   } catch (const base::UserError& e) {
-    return e.what();
+    return base::without_code(e.what());
   }
   return "";
 }

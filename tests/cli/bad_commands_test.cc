@@ -1,0 +1,77 @@
+// Every verb with invalid input: exit code 2, a message with a code that `quintet explain` knows, and no file
+// left behind. bad_commands.txt has one command per line, after the code that its error must have.
+#include <filesystem>
+#include <set>
+
+#include "cli/support.h"
+#include "config/codes.h"
+
+namespace quintet {
+namespace {
+
+struct BadCommand {
+  std::string code, arguments;
+};
+
+std::vector<BadCommand> bad_commands() {
+  std::vector<BadCommand> all;
+  const std::string text = base::read_file(QUINTET_SOURCE_DIR "/tests/cli/bad_commands.txt");
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (!line.empty() && line[0] != '#') all.push_back({line.substr(0, 5), line.substr(6)});
+  }
+  return all;
+}
+
+std::set<std::string> files_in(const base::Path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    names.insert(std::filesystem::relative(entry.path(), folder).string());
+  return names;
+}
+
+TEST(BadCommands, AreRefusedWithACodeAndLeaveNothing) {
+  const std::vector<BadCommand> commands = bad_commands();
+  ASSERT_GE(commands.size(), 250u);
+  const test::TempFolder folder, results;
+  ASSERT_EQ(test::shell("cd " + folder.path().string() +
+                        " && . " QUINTET_SOURCE_DIR "/tests/cli/bad_commands_fixture.sh")
+                .code,
+            0);
+  const std::set<std::string> before = files_in(folder.path());
+  std::string script = "cd " + folder.path().string() + "\n";
+  for (size_t i = 0; i < commands.size(); ++i)
+    script += fmt::format("timeout 60 {} {} >{}/{}.out 2>{}/{}.err; echo $?\n", test::kTool,
+                          commands[i].arguments, results.path().string(), i, results.path().string(), i);
+  const test::Outcome o = test::shell(script);
+  std::set<std::string> codes;
+  size_t at = 0;
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const BadCommand& c = commands[i];
+    const std::string exit_code = o.out.substr(at, o.out.find('\n', at) - at);
+    at = o.out.find('\n', at) + 1;
+    const std::string err = base::read_file(results / fmt::format("{}.err", i));
+    const std::string out = base::read_file(results / fmt::format("{}.out", i));
+    const bool json = c.arguments.find("--json") != std::string::npos;
+    SCOPED_TRACE("quintet " + c.arguments + "\n" + (json ? out : err));
+    EXPECT_EQ(exit_code, "2");
+    EXPECT_NE(config::find_code(c.code), nullptr);
+    codes.insert(c.code);
+    if (json) {
+      EXPECT_NE(out.find("\"code\": \"" + c.code + "\""), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(out, "");
+    EXPECT_NE(err.find("[" + c.code + "]"), std::string::npos);
+    EXPECT_NE(err.find("'quintet explain " + c.code + "' says more"), std::string::npos);
+    EXPECT_EQ(err.find('\x1b'), std::string::npos) << "an escape sequence reached the terminal";
+  }
+  EXPECT_GE(codes.size(), 35u);
+  for (const std::string& name : files_in(folder.path()))
+    EXPECT_TRUE(before.contains(name)) << name << " was left behind";
+}
+
+}  // namespace
+}  // namespace quintet
