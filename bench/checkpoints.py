@@ -3,7 +3,8 @@
 
     bench/checkpoints.py --quintet build/quintet [--dir FOLDER] [--ranks 2] [--rounds 5] [--saves 100] > figures.json
 
-Rounds of Quintet and of fio alternate, so that both meet the same other load; the first save and load of a process does not count. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
+Rounds of Quintet, of fio through the system's cache and of fio around it (O_DIRECT) alternate, so that all meet the same other load;
+shares are of the faster fio. The first save and load of a process does not count. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
 Needs fio (tools/setup.sh --bench).
 """
 import argparse
@@ -41,16 +42,17 @@ threads = 1
 """
 
 
-def fio(folder, ranks, size, mode):
-    """Seconds in which fio writes and flushes, or reads, one file of `size` bytes per rank, in blocks of 8 MiB."""
-    command = ["fio", "--name=shard", f"--directory={folder}", f"--rw={mode}", "--bs=8M", f"--size={size}",
+def fio(folder, ranks, size, mode, direct):
+    """Seconds in which fio writes and flushes, or reads, one file of `size` bytes per rank, in blocks of 8 MiB, and its CPU seconds."""
+    command = ["fio", "--name=shard", f"--directory={folder}", f"--rw={mode}", "--bs=8M", f"--size={size >> 12 << 12}",
                f"--numjobs={ranks}", "--ioengine=psync", "--group_reporting", "--output-format=json", "--fallocate=none",
-               "--thread", "--invalidate=1"]
+               "--thread", "--invalidate=1", f"--direct={int(direct)}"]
     if mode == "write":
         command += ["--end_fsync=1", "--create_on_open=1", "--overwrite=0"]
     out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    job = out["jobs"][0][mode]
-    return job["runtime"] / 1e3
+    job = out["jobs"][0]
+    seconds = job[mode]["runtime"] / 1e3
+    return seconds, (job["usr_cpu"] + job["sys_cpu"]) / 100 * seconds * ranks
 
 
 def warm(folder, size):
@@ -95,21 +97,28 @@ def main():
             # The first round touches memory for the first time: the second one counts.
             one = json.loads(subprocess.run(bench + ["--rounds", "2"], check=True, capture_output=True, text=True).stdout)
             size = one["bytes"]
-            folder = os.path.join(work, "fio")
-            os.mkdir(folder)
-            warm(work, size)
-            write = fio(folder, options.ranks, size // options.ranks, "write")
-            read = fio(folder, options.ranks, size // options.ranks, "read")
-            shutil.rmtree(folder)
-            rounds.append({**one["rounds"][1], "fio_write": write, "fio_read": read})
-            print(rounds[-1], file=sys.stderr)
+            row = dict(one["rounds"][1])
+            for name, direct in (("fio", False), ("fio_direct", True)):
+                folder = os.path.join(work, "fio")
+                os.mkdir(folder)
+                warm(work, size)
+                for mode in ("write", "read"):
+                    row[f"{name}_{mode}"], row[f"{name}_{mode}_cpu"] = fio(folder, options.ranks, size // options.ranks, mode, direct)
+                shutil.rmtree(folder)
+            rounds.append(row)
+            print({key: round(value, 3) for key, value in row.items()}, file=sys.stderr)
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        result = {"bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median,
-                  "save_bytes_per_s": size / median["save"], "fio_write_bytes_per_s": size / median["fio_write"],
-                  "load_bytes_per_s": size / median["load"], "fio_read_bytes_per_s": size / median["fio_read"],
-                  "save_share_of_fio": median["fio_write"] / median["save"],
-                  "load_share_of_fio": median["fio_read"] / median["load"],
+        result = {"bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median, "bytes_per_s": {}, "share_of_fio": {},
+                  "cpu_seconds_per_gb": {key: median[key] / size * 1e9 for key in median if key.endswith("_cpu")},
                   "stop_seconds": median["stop"], "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
+        for ours, theirs in (("save", "write"), ("load", "read")):
+            fastest = min(median[f"fio_{theirs}"], median[f"fio_direct_{theirs}"])  # what the disk sustains
+            result["bytes_per_s"][ours] = size / median[ours]
+            result["bytes_per_s"][f"fio_{theirs}"] = size / fastest
+            result["share_of_fio"][ours] = fastest / median[ours]
+            # Both meet other load of the machine at the same time.
+            result["share_of_fio"][f"{ours}_median_of_rounds"] = statistics.median(
+                min(r[f"fio_{theirs}"], r[f"fio_direct_{theirs}"]) / r[ours] for r in rounds)
         if options.saves:
             small = os.path.join(work, "small.toml")
             with open(small, "w") as file:

@@ -6,7 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
-#include "checkpoint/background.h"
+#include "checkpoint/write_queue.h"
 
 namespace quintet::checkpoint {
 namespace {
@@ -79,33 +79,68 @@ int64_t shard_bytes(const std::vector<ShardPiece>& pieces, const ShardOptions& o
 
 namespace {
 
-// Fills the data section in the order of the file, and keeps the checksums of the pieces' chunks.
+// The data section in the order of the file. Keeps the checksums of the pieces' chunks.
 class DataStream {
  public:
-  DataStream(const std::vector<ShardPiece>& pieces, const PieceSource& source, int64_t chunk, Sums& sums)
-      : pieces_(pieces), source_(source), chunk_(chunk), sums_(sums) {}
+  DataStream(const std::vector<ShardPiece>& pieces, const PieceSource& source, const ShardOptions& options,
+             Sums& sums)
+      : pieces_(pieces), source_(source), options_(options), sums_(sums), addresses_(pieces.size()) {}
 
-  // The next bytes. No element is cut: blocks and pieces begin at multiples of their elements' size.
+  // The next bytes where they are, if the disk can read them there; otherwise empty.
+  std::span<const std::byte> next_in_place(int64_t bytes) {
+    const std::byte* const begin = address(piece_);
+    if (begin == nullptr || reinterpret_cast<uintptr_t>(begin + at_) % base::kDirectBytes != 0) return {};
+    const std::span<const std::byte> block(begin + at_, static_cast<size_t>(bytes));
+    int64_t found = pieces_[piece_].bytes() - at_;
+    for (size_t i = piece_ + 1; found < bytes; ++i) {
+      if (address(i) != block.data() + found) return {};
+      found += pieces_[i].bytes();
+    }
+    advance(bytes, [&](int64_t done, int64_t n) {
+      return block.subspan(static_cast<size_t>(done), static_cast<size_t>(n));
+    });
+    return block;
+  }
+
+  // Fills `out` with the next bytes. No element is cut: blocks and pieces begin at multiples of their
+  // elements' size.
   void fill(std::span<std::byte> out) {
-    while (!out.empty()) {
+    advance(std::ssize(out), [&](int64_t done, int64_t n) {
       const ShardPiece& piece = pieces_[piece_];
-      const int64_t size = base::size_of(piece.tensor.dtype), left = piece.bytes() - at_,
-                    n = std::min({left, chunk_ - at_ % chunk_, std::ssize(out)});
-      QUINTET_CHECK(chunk_ % size == 0 && n % size == 0, "{} bytes of elements of {} at byte {} of {}", n,
-                    size, at_, piece.tensor.name);
-      const std::span<std::byte> part = out.first(static_cast<size_t>(n));
+      const int64_t size = base::size_of(piece.tensor.dtype);
+      QUINTET_CHECK(options_.chunk_bytes % size == 0 && n % size == 0,
+                    "{} bytes of elements of {} at byte {} of {}", n, size, at_, piece.tensor.name);
+      const std::span<std::byte> part = out.subspan(static_cast<size_t>(done), static_cast<size_t>(n));
       source_(piece_, at_ / size, part);
-      add(part, n == left);
+      return std::span<const std::byte>(part);
+    });
+  }
+
+ private:
+  const std::byte* address(size_t piece) {
+    if (!options_.in_place) return nullptr;
+    if (!addresses_[piece]) addresses_[piece] = options_.in_place(piece);
+    return *addresses_[piece];
+  }
+
+  // Passes over the next bytes in parts that are in one chunk. part(done, n) returns n of them.
+  template <class Part>
+  void advance(int64_t bytes, const Part& part) {
+    const int64_t chunk = options_.chunk_bytes;
+    for (int64_t done = 0; done < bytes;) {
+      const int64_t left = pieces_[piece_].bytes() - at_,
+                    n = std::min({left, chunk - at_ % chunk, bytes - done});
+      add(part(done, n), n == left);
+      done += n;
       at_ += n;
-      out = out.subspan(static_cast<size_t>(n));
       if (n == left) ++piece_, at_ = 0;
     }
   }
 
- private:
   void add(std::span<const std::byte> part, bool ends_piece) {
-    uint64_t& sum = sums_[piece_][static_cast<size_t>(at_ / chunk_)];
-    const bool begins = at_ % chunk_ == 0, ends = ends_piece || (at_ + std::ssize(part)) % chunk_ == 0;
+    const int64_t chunk = options_.chunk_bytes;
+    uint64_t& sum = sums_[piece_][static_cast<size_t>(at_ / chunk)];
+    const bool begins = at_ % chunk == 0, ends = ends_piece || (at_ + std::ssize(part)) % chunk == 0;
     if (begins && ends) {
       sum = base::checksum_of(part);
       return;
@@ -117,11 +152,50 @@ class DataStream {
 
   const std::vector<ShardPiece>& pieces_;
   const PieceSource& source_;
-  const int64_t chunk_;
+  const ShardOptions& options_;
   Sums& sums_;
+  std::vector<std::optional<const std::byte*>> addresses_;
   size_t piece_ = 0;
   int64_t at_ = 0;             // bytes of the piece before the next one
   base::Checksum unfinished_;  // of a chunk that is in several blocks
+};
+
+// Two buffers and the queue that writes them, and blocks that are in place, past the system's memory.
+class LargeFile {
+ public:
+  LargeFile(base::OutputFile& file, const WriteQueue::Write& put)
+      : queue_([&put](int64_t position, auto bytes) {
+          // The end of the file is no whole number of blocks of the disk.
+          const size_t whole = bytes.size() - bytes.size() % base::kDirectBytes;
+          if (whole > 0) put(position, bytes.first(whole));
+          if (whole < bytes.size()) put(position + static_cast<int64_t>(whole), bytes.subspan(whole));
+        }) {
+    file.bypass_cache();
+  }
+
+  void write(DataStream& data, int64_t position, int64_t bytes) {
+    std::span<const std::byte> block = data.next_in_place(bytes);
+    if (block.empty()) {
+      Buffer& buffer = buffers_[used_++ % 2];
+      if (!buffer.memory) buffer.memory.emplace(kWriteBlock);
+      queue_.wait(buffer.pushed);
+      const std::span<std::byte> out(buffer.memory->data(), static_cast<size_t>(bytes));
+      data.fill(out);
+      buffer.pushed = queue_.pushed() + 1;
+      block = out;
+    }
+    queue_.push(position, block);
+  }
+  void finish() { queue_.wait(queue_.pushed()); }
+
+ private:
+  struct Buffer {
+    std::optional<base::DirectBuffer> memory;
+    int64_t pushed = 0;  // blocks with the last one that is in it
+  };
+  Buffer buffers_[2];
+  size_t used_ = 0;
+  WriteQueue queue_;  // last: it uses the buffers
 };
 
 }  // namespace
@@ -139,30 +213,18 @@ void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, 
     file.write(position, part);
     if (options.written) options.written(std::ssize(part));
   };
-  DataStream data(pieces, source, options.chunk_bytes, sums);
-  const base::DirectBuffer first(std::min(bytes, kWriteBlock)), second(bytes > kWriteBlock ? kWriteBlock : 0);
-  std::optional<Background> writer;  // after what it uses
+  DataStream data(pieces, source, options, sums);
   if (bytes > kWriteBlock) {
-    file.bypass_cache();
-    writer.emplace();
+    const WriteQueue::Write write = put;
+    LargeFile large(file, write);
+    for (int64_t begin = 0; begin < bytes; begin += kWriteBlock)
+      large.write(data, header_bytes + begin, std::min(kWriteBlock, bytes - begin));
+    large.finish();
+  } else {
+    std::vector<std::byte> all(static_cast<size_t>(bytes));
+    data.fill(all);
+    put(header_bytes, all);
   }
-  for (int64_t begin = 0, n = 0; begin < bytes; begin += kWriteBlock, ++n) {
-    const std::span block((n % 2 == 0 ? first : second).data(),
-                          static_cast<size_t>(std::min(kWriteBlock, bytes - begin)));
-    data.fill(block);
-    if (!writer) {
-      put(header_bytes + begin, block);
-      continue;
-    }
-    writer->wait();
-    writer->start([&put, block, position = header_bytes + begin] {
-      // The end of the file goes through the system's memory.
-      const size_t whole = block.size() - block.size() % base::kDirectBytes;
-      if (whole > 0) put(position, block.first(whole));
-      if (whole < block.size()) put(position + static_cast<int64_t>(whole), block.subspan(whole));
-    });
-  }
-  if (writer) writer->wait();
   const std::string header = header_text(pieces, sums, options);
   put(0, std::as_bytes(std::span(header)));
   file.finish();

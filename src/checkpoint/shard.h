@@ -28,10 +28,13 @@ struct ShardOptions {
   int64_t chunk_bytes = kChunkBytes;
   // Called after every write with the number of bytes, to limit the rate.
   std::function<void(int64_t bytes)> written = {};
+  // The address of a piece whose elements are in memory as the file stores them, null for others. Those of
+  // pieces that follow each other there are written without a copy.
+  std::function<const std::byte*(size_t piece)> in_place = {};
 };
 
-// Writes the pieces in the given order, larger elements first, and flushes the file to disk. Large files pass
-// through two buffers of kWriteBlock: one is written, by another thread, while the other one is filled.
+// Writes the pieces in the given order, larger elements first, and flushes the file to disk. Large files are
+// written in blocks by another thread, while this one fills the next block, or its checksums if it is in place.
 inline constexpr int64_t kWriteBlock = int64_t{8} << 20;
 void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
                  const ShardOptions& options);

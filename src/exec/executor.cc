@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/machine.h"
 #include "exec/cpu/executor.h"
 #include "exec/cuda_backend.h"
@@ -12,14 +14,26 @@
 
 namespace quintet::exec {
 
+namespace {
+
+// Begins where a disk can read the memory itself.
+std::byte* aligned(std::vector<std::byte>& memory) {
+  void* begin = memory.data();
+  size_t bytes = memory.size();
+  return static_cast<std::byte*>(std::align(base::kDirectBytes, 1, begin, bytes));
+}
+
+}  // namespace
+
 std::span<std::byte> Executor::staging(int64_t bytes) {
-  staging_ = std::vector<std::byte>(static_cast<size_t>(bytes));
-  return staging_;
+  staging_ = std::vector<std::byte>(static_cast<size_t>(bytes + base::kDirectBytes));
+  return {aligned(staging_), static_cast<size_t>(bytes)};
 }
 
 void Executor::stage(std::span<const Staged> copies) {
+  std::byte* const begin = aligned(staging_);
   for (const Staged& copy : copies)
-    std::memcpy(staging_.data() + copy.to, read(copy.from).data(), static_cast<size_t>(copy.from.bytes));
+    std::memcpy(begin + copy.to, read(copy.from).data(), static_cast<size_t>(copy.from.bytes));
 }
 
 void Executor::note_touched(const program::Program& program, int64_t top) {

@@ -1,6 +1,7 @@
 #include "tools/bench_checkpoint.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,16 @@ using Round = CheckpointBench::Round;
 constexpr double kLinkSeconds = 1;
 
 double seconds_since(int64_t begin) { return static_cast<double>(base::now_ns() - begin) / 1e9; }
+
+// Of all threads of this process.
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
 
 // Repeats the copy of one piece for about a second; the first round is not timed.
 double link_rate(train::Rank& rank) {
@@ -89,6 +100,7 @@ CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOpt
       Round round;
       world.world().barrier();
       const int64_t begin = base::now_ns();
+      const double cpu = cpu_seconds();
       if (options.copy_only) {
         checkpoints.copy();
         round.stop = seconds_since(begin);
@@ -99,16 +111,19 @@ CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOpt
         round.stop = seconds_since(begin);
         checkpoints.finish();
         round.save = seconds_since(begin);
+        round.save_cpu = cpu_seconds() - cpu;
         round.copy = static_cast<double>(checkpoints.copied_ns()) / 1e9;
         const base::Path folder = checkpoint::Store(options.folder).folder_of(n);
         if (first)
           for (const base::Path& file : base::list_files(folder)) base::forget_cached(file);
         world.world().barrier();
         const int64_t loading = base::now_ns();
+        const double cpu_before = cpu_seconds();
         checkpoint::Reader reader(folder);
         train::load_state(rank, reader, train::LoadOptions{});
         world.world().barrier();
         round.load = seconds_since(loading);
+        round.load_cpu = cpu_seconds() - cpu_before;
         // Every round begins with as much of the system's memory in use.
         if (first) checkpoint::Store(options.folder).remove({.step = n, .folder = folder, .complete = true});
       }
@@ -140,7 +155,12 @@ std::string to_table(const CheckpointBench& b) {
 std::string to_json(const CheckpointBench& b) {
   nlohmann::ordered_json rounds = nlohmann::ordered_json::array();
   for (const Round& r : b.rounds)
-    rounds.push_back({{"stop", r.stop}, {"copy", r.copy}, {"save", r.save}, {"load", r.load}});
+    rounds.push_back({{"stop", r.stop},
+                      {"copy", r.copy},
+                      {"save", r.save},
+                      {"load", r.load},
+                      {"save_cpu", r.save_cpu},
+                      {"load_cpu", r.load_cpu}});
   return base::json_text(nlohmann::ordered_json{{"bytes", b.bytes},
                                                 {"bytes_of_rank_0", b.bytes_first},
                                                 {"files", b.files},

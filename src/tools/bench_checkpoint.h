@@ -24,6 +24,7 @@ struct CheckpointBench {
   // `save` that until the checkpoint is complete on disk, `load` that of reading it back from the disk.
   struct Round {
     double stop = 0, copy = 0, save = 0, load = 0;
+    double save_cpu = 0, load_cpu = 0;  // seconds of processors that all ranks used meanwhile
   };
   std::vector<Round> rounds;
   // Bytes per second of copying rank 0's largest piece alone: what the link to the device sustains.

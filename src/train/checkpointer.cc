@@ -53,10 +53,14 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
       pieces_(state_pieces(rank, Holding::Own)),
       last_ns_(base::now_ns()) {
   int64_t bytes = 0;
+  // As in the file where possible, so that the disk reads them there. Frozen ones are in a file of their own.
   for (const StatePiece& piece : pieces_) {
+    const bool begins_file = piece.frozen && num_updated_ == places_.size();
+    const int64_t unit = begins_file ? base::kDirectBytes : base::size_of(piece.saved.tensor.dtype);
     if (!piece.frozen) ++num_updated_;
+    bytes = (bytes + unit - 1) / unit * unit;
     places_.push_back(bytes);
-    bytes += (piece.memory_bytes() + 63) / 64 * 64;
+    bytes += piece.memory_bytes();
   }
   if (!recipe.checkpoint.every.is_on()) bytes = 0;
   if (bytes + peer_bytes == 0) return;
@@ -250,9 +254,17 @@ void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end,
                              (part.offset - whole.offset));
     });
   };
-  checkpoint::write_shard(
-      path, saved, source,
-      {.files = &files_, .step = step, .written = [&](int64_t bytes) { limit.written(bytes); }});
+  const auto in_place = [&](size_t n) -> const std::byte* {
+    const size_t i = begin + n;
+    if (!staged || !pieces_[i].is_stored_as_saved()) return nullptr;
+    await_staged(i);
+    return staging_.data() + places_[i];
+  };
+  checkpoint::write_shard(path, saved, source,
+                          {.files = &files_,
+                           .step = step,
+                           .written = [&](int64_t bytes) { limit.written(bytes); },
+                           .in_place = in_place});
 }
 
 void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -148,10 +149,11 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
          .lower = {}},
         {.place = rank.world().rank().value, .count = rank.world().size()});
   }
-  std::stable_sort(pieces.begin(), pieces.end(), [](const StatePiece& a, const StatePiece& b) {
-    return std::pair(a.frozen, -base::size_of(a.saved.tensor.dtype)) <
-           std::pair(b.frozen, -base::size_of(b.saved.tensor.dtype));
-  });
+  const auto order = [](const StatePiece& p) {
+    return std::tuple(p.frozen, -base::size_of(p.saved.tensor.dtype), !p.is_stored_as_saved());
+  };
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [&](const StatePiece& a, const StatePiece& b) { return order(a) < order(b); });
   return pieces;
 }
 

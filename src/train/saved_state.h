@@ -26,6 +26,7 @@ struct StatePiece {
   bool frozen = false;               // never updated
   bool replicated = false;           // other ranks hold the same elements
   int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
+  bool is_stored_as_saved() const { return !lower && range.bytes == saved.bytes(); }
 };
 
 enum class Holding : uint8_t {
@@ -33,7 +34,7 @@ enum class Holding : uint8_t {
   Own,  // every element on exactly one of the ranks that hold it, evenly: what it saves
 };
 // Without padding. In the order in which shards store them: frozen ones last, and by element size, so that
-// all are aligned.
+// all are aligned; those that are stored as they are saved before others.
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
 
 // Elements [first, ...) of a piece. `fetch` returns the contents of a part of piece.range or piece.lower.

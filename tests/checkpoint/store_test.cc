@@ -191,7 +191,9 @@ std::byte large_byte(size_t tensor, int64_t at) {
   return static_cast<std::byte>((static_cast<uint64_t>(at) * 0x9E3779B97F4A7C15u + tensor) >> 56);
 }
 
-void save_large(Store& store, base::FileSystem& files, int64_t step) {
+// `in_place`: the bytes are also in memory, as the file has them, but for the last tensor.
+void save_large(Store& store, base::FileSystem& files, int64_t step,
+                const base::DirectBuffer* in_place = nullptr) {
   std::vector<ShardPiece> pieces;
   for (const TensorInfo& info : kLarge) pieces.push_back({info, Region::whole(info.shape)});
   store.begin(step);
@@ -201,7 +203,13 @@ void save_large(Store& store, base::FileSystem& files, int64_t step) {
                 for (int64_t b = 0; b < std::ssize(out); ++b)
                   out[static_cast<size_t>(b)] = large_byte(i, begin + b);
               },
-              {.files = &files, .step = step, .chunk_bytes = kChunkBytes});
+              {.files = &files,
+               .step = step,
+               .chunk_bytes = kChunkBytes,
+               .in_place = [&](size_t i) -> const std::byte* {
+                 if (in_place == nullptr || i + 1 == kLarge.size()) return nullptr;
+                 return in_place->data() + (i == 0 ? 0 : kLarge[0].bytes());
+               }});
   store.commit(step, 1, Json::object(), kLarge);
 }
 
@@ -240,6 +248,29 @@ TEST(LargeShard, IsReadWithAndWithoutTheSystemsCache) {
         }
     }
   }
+}
+
+TEST(LargeShard, PiecesInPlaceGiveTheSameFile) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save_large(store, quick, 1);
+  const base::DirectBuffer memory(kLarge[0].bytes() + kLarge[1].bytes());
+  int64_t place = 0;
+  for (size_t t = 0; t < 2; ++t)
+    for (int64_t b = 0; b < kLarge[t].bytes(); ++b) memory.data()[place++] = large_byte(t, b);
+  base::make_directories(folder / "again");
+  Store again(folder / "again", quick);
+  save_large(again, quick, 1, &memory);
+  EXPECT_TRUE(base::read_file(store.folder_of(1) / shard_name(0)) ==
+              base::read_file(again.folder_of(1) / shard_name(0)));
+  // The bytes that are written are those in place.
+  memory.data()[0] ^= std::byte{1};
+  save_large(again, quick, 2, &memory);
+  Reader reader(again.folder_of(2));
+  reader.verify();
+  std::vector<std::byte> x(static_cast<size_t>(kLarge[0].bytes()));
+  reader.read(reader.at("x"), Region::whole(kLarge[0].shape), x);
+  EXPECT_EQ(x[0], large_byte(0, 0) ^ std::byte{1});
 }
 
 TEST(LargeShard, AFaultAtAnyCallIsReported) {

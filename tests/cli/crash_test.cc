@@ -44,9 +44,8 @@ TEST(Crash, KilledRunsContinueToTheSameEnd) {
   std::mt19937 random(static_cast<unsigned>(kills));
   std::optional<SmallRun> small;
   small.emplace();
-  int finished = 0;
   int64_t last = 0;
-  for (int n = 0; n < kills; ++n) {
+  for (int killed = 0; killed < kills;) {
     test::Background run(arguments(*small));
     std::this_thread::sleep_for(std::chrono::milliseconds(
         std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
@@ -54,12 +53,12 @@ TEST(Crash, KilledRunsContinueToTheSameEnd) {
       ASSERT_EQ(run.wait(), 0);
       EXPECT_TRUE(state_of(*small) == state_of(whole));
       small.emplace();
-      ++finished;
       last = 0;
       continue;
     }
     run.send(SIGKILL);
     run.wait();
+    ++killed;
     const auto newest = checkpoint::Store(small->run_dir() / "checkpoints").newest();
     const int64_t step = newest ? newest->step : 0;
     EXPECT_GE(step, last) << "the newest complete checkpoint is never lost";

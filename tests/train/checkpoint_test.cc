@@ -36,31 +36,33 @@ std::vector<std::string> names_of(const std::map<std::string, std::string>& tens
 struct LayoutCase {
   const char* name;
   Sets sets;
+  bool experts = false;  // only of a model with them
 };
 
-// Of a dense model of 2 blocks with a vocabulary that no axis divides, so that ranks hold padding.
-const std::vector<LayoutCase> kDenseLayouts = {
+// Every axis, every ZeRO stage, worlds of 1, 2, 3, 4, 6 and 8 ranks.
+const std::vector<LayoutCase> kLayouts = {
     {"one rank", {}},
     {"dp 2", {"parallel.dp_shard=2"}},
-    {"zero 1", {"parallel.dp_shard=4", "parallel.zero=1"}},
+    {"zero 1 of 3", {"parallel.dp_shard=3", "parallel.zero=1"}},
     {"zero 2", {"parallel.dp_shard=2", "parallel.dp_replicate=2", "parallel.zero=2"}},
     {"zero 3", {"parallel.dp_shard=4", "parallel.zero=3"}},
     {"tp 2", {"parallel.tp=2", "parallel.sequence_parallel=true"}},
     {"tp 4 zero 3", {"parallel.tp=4", "parallel.dp_shard=2", "parallel.zero=3"}},
     {"pp 2", {"parallel.pp=2"}},
-    {"pp 2 zero 1", {"parallel.pp=2", "parallel.dp_shard=2", "parallel.zero=1"}},
+    {"pp 2 zero 1 of 3", {"parallel.pp=2", "parallel.dp_shard=3", "parallel.zero=1"}},
     {"cp 2 zero 3", {"parallel.cp=2", "parallel.zero=3"}},
     {"cp 2 tp 2 dp 2", {"parallel.cp=2", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=2"}},
+    {"ep 2", {"parallel.dp_shard=2", "parallel.ep=2"}, true},
+    {"ep 4 zero 2", {"parallel.dp_shard=4", "parallel.ep=4", "parallel.zero=2"}, true},
+    {"etp 2", {"parallel.tp=2", "parallel.etp=2"}, true},
+    {"ep 2 tp 2 zero 3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=2", "parallel.zero=3"}, true},
+    {"pp 2 ep 2 zero 1", {"parallel.pp=2", "parallel.dp_shard=2", "parallel.ep=2", "parallel.zero=1"}, true},
 };
-const std::vector<LayoutCase> kExpertLayouts = {
-    {"one rank", {}},
-    {"ep 2", {"parallel.dp_shard=2", "parallel.ep=2"}},
-    {"ep 4 zero 2", {"parallel.dp_shard=4", "parallel.ep=4", "parallel.zero=2"}},
-    {"etp 2", {"parallel.tp=2", "parallel.etp=2"}},
-    {"ep 2 tp 2 zero 3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=2", "parallel.zero=3"}},
-};
-const Sets kModelWithExperts = {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=48",
-                                "model.moe.bias_rate=0.01", "model.moe.score=\"sigmoid\""};
+// Models of 2 blocks with a vocabulary that no axis divides, so that ranks hold padding; the number of
+// sequences divides by all numbers of data ranks.
+const Sets kDenseModel = {"model.vocab=259", "batch.global=12"};
+const Sets kExpertModel = kDenseModel + Sets{"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=48",
+                                             "model.moe.bias_rate=0.01", "model.moe.score=\"sigmoid\""};
 const std::vector<Sets> kOptimizers = {
     {"optimizer.name=\"adamw\"", "optimizer.ema=0.9"},
     {"optimizer.name=\"sgd\"", "optimizer.momentum=0.9"},
@@ -71,6 +73,7 @@ const std::vector<Sets> kOptimizers = {
     {"optimizer.name=\"adam\"", "optimizer.groups=[{match=\"*attn*\", update=false}]"},
     {"optimizer.name=\"adamw\"", "optimizer.groups=[{match=\"*ffn*\", name=\"lion\"}]", "model.tied=true"},
     {"optimizer.name=\"adafactor\""},
+    {"optimizer.name=\"adamw8bit\"", "optimizer.block_size=8"},
 };
 
 double largest_difference(const std::string& a, const std::string& b) {
@@ -114,40 +117,38 @@ void expect_reshards(const Sets& model, const LayoutCase& from, const LayoutCase
   }
 }
 
-// Pairs of layouts, each optimizer at least once; QUINTET_RESHARD_ALL=1 (make reshard): every ordered pair.
+// 24 pairs of layouts: every layout is a source and a target, every optimizer is there twice.
+// QUINTET_RESHARD_ALL=1 (make reshard): all 256 ordered pairs.
 TEST(Reshard, AnyLayoutLoadsWhatAnyOtherSaved) {
+  const size_t count = kLayouts.size(), all = count * count;
+  std::vector<size_t> pairs, targets(count);  // a pair is from * count + to
+  for (size_t i = 0; i < all; ++i) pairs.push_back(i);
   std::mt19937 random(11);
-  const bool all = std::getenv("QUINTET_RESHARD_ALL") != nullptr;
-  size_t optimizer = 0;
-  const auto pairs = [&](const Sets& model, const std::vector<LayoutCase>& cases, size_t some) {
-    if (all) {
-      for (const LayoutCase& from : cases)
-        for (const LayoutCase& to : cases)
-          expect_reshards(kOptimizers[optimizer++ % kOptimizers.size()] + model, from, to);
-      return;
-    }
-    // Every layout is a source and a target once.
-    std::vector<size_t> targets(cases.size());
-    for (size_t i = 0; i < targets.size(); ++i) targets[i] = i;
+  std::shuffle(pairs.begin(), pairs.end(), random);
+  if (std::getenv("QUINTET_RESHARD_ALL") == nullptr) {
+    pairs.resize(24 - count);
+    for (size_t i = 0; i < count; ++i) targets[i] = i;
     std::shuffle(targets.begin(), targets.end(), random);
-    for (size_t i = 0; i < std::min(some, cases.size()); ++i)
-      expect_reshards(kOptimizers[optimizer++ % kOptimizers.size()] + model, cases[i], cases[targets[i]]);
-  };
-  pairs({"model.vocab=259"}, kDenseLayouts, kDenseLayouts.size());
-  pairs(kModelWithExperts, kExpertLayouts, kExpertLayouts.size());
+    for (size_t i = 0; i < count; ++i) pairs.push_back(i * count + targets[i]);
+  }
+  for (size_t n = 0; n < pairs.size(); ++n) {
+    const LayoutCase &from = kLayouts[pairs[n] / count], &to = kLayouts[pairs[n] % count];
+    const bool experts = from.experts || to.experts || n % 3 == 0;
+    expect_reshards(kOptimizers[n % kOptimizers.size()] + (experts ? kExpertModel : kDenseModel), from, to);
+  }
 }
 
 // Codes of 8 bits, and a scale per block of 8 elements.
 TEST(Reshard, EightBitMomentsInAnyLayout) {
-  const Sets eight_bit = {"optimizer.name=\"adamw8bit\"", "optimizer.block_size=8", "model.vocab=259"};
-  expect_reshards(eight_bit, kDenseLayouts[4], kDenseLayouts[5]);
-  expect_reshards(eight_bit, kDenseLayouts[5], kDenseLayouts[8]);
-  expect_reshards(eight_bit + kModelWithExperts, kExpertLayouts[4], kExpertLayouts[1]);
+  const Sets eight_bit = kOptimizers.back();
+  expect_reshards(eight_bit + kDenseModel, kLayouts[4], kLayouts[5]);
+  expect_reshards(eight_bit + kDenseModel, kLayouts[5], kLayouts[8]);
+  expect_reshards(eight_bit + kExpertModel, kLayouts[14], kLayouts[11]);
 }
 
 TEST(Reshard, TheSameLayoutContinuesInEveryBit) {
-  expect_reshards(kOptimizers[0], kDenseLayouts[6], kDenseLayouts[6]);
-  expect_reshards(kOptimizers[3], kDenseLayouts[8], kDenseLayouts[8]);
+  expect_reshards(kOptimizers[0] + kDenseModel, kLayouts[6], kLayouts[6]);
+  expect_reshards(kOptimizers[3] + kDenseModel, kLayouts[8], kLayouts[8]);
 }
 
 // ---- what ranks write
