@@ -9,6 +9,7 @@
 #include "kernels/cpu/elementwise/heads.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/elementwise/rope.h"
+#include "kernels/cpu/elementwise/rows.h"
 #include "kernels/cpu/reduce/reduce.h"
 
 namespace quintet::exec::cpu {
@@ -56,6 +57,34 @@ const std::vector<Kernel>& elementwise_kernels() {
       {&graph::kScale,
        [](const Bound& b, bool) {
          decode::map_by(b, "factor", [&]<class T>(T, auto... a) { k::scale<T>(a..., *b.pool); });
+       }},
+      {&graph::kCenter,
+       [](const Bound& b, bool) {
+         decode::center(b, [&]<class T>(T, auto... a) { k::center<T>(a..., *b.pool); });
+       }},
+      {&graph::kUnitNorm,
+       [](const Bound& b, bool) {
+         decode::unit_norm(b, [&]<class T>(T, auto... a) { k::unit_norm<T>(a..., *b.pool); });
+       }},
+      {&graph::kUnitNormDx,
+       [](const Bound& b, bool) {
+         decode::unit_norm_dx(b, [&]<class T>(T, auto... a) { k::unit_norm_backward<T>(a..., *b.pool); });
+       }},
+      {&graph::kClip,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "limit", [&]<class T>(T, auto... a) { k::clip<T>(a..., *b.pool); });
+       }},
+      {&graph::kClipDx,
+       [](const Bound& b, bool) {
+         decode::map_two_by(b, "limit", [&]<class T>(T, auto... a) { k::clip_backward<T>(a..., *b.pool); });
+       }},
+      {&graph::kPositionScale,
+       [](const Bound& b, bool) {
+         decode::position_scale(b, [&]<class T>(T, auto... a) { k::position_scale<T>(a..., *b.pool); });
+       }},
+      {&graph::kSplitDocuments,
+       [](const Bound& b, bool) {
+         decode::split_documents(b, [&](auto... a) { k::split_documents(a...); });
        }},
       {&graph::kSoftCap,
        [](const Bound& b, bool) {

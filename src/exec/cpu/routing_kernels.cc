@@ -3,6 +3,7 @@
 #include "exec/decode/routing.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/experts/balance.h"
+#include "kernels/cpu/experts/expert_bias.h"
 #include "kernels/cpu/experts/router.h"
 #include "kernels/cpu/experts/router_limit.h"
 #include "kernels/cpu/experts/router_select.h"
@@ -18,7 +19,11 @@ const std::vector<Kernel>& routing_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRouter,
        [](const Bound& b, bool) {
-         decode::router(b, [&]<class T>(T, auto... a) { k::router<T>(a..., b.workspace, *b.pool); });
+         decode::router(b, [&]<class T>(T, const auto& shape, auto* x, auto* w, auto* logits) {
+           k::router<T>(shape, x, w, logits, b.workspace, *b.pool);
+           if (b.in.size() > 2)
+             k::add_router_bias<T>(b.input<T>(2), logits, shape.rows, shape.routes, *b.pool);
+         });
        }},
       {&graph::kRouterDx,
        [](const Bound& b, bool) {

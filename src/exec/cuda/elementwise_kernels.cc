@@ -7,6 +7,7 @@
 #include "kernels/cuda/elementwise/dropout.h"
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/elementwise/rows.h"
 #include "kernels/cuda/experts/expert_act.h"
 #include "kernels/cuda/optimizer/scalars.h"
 #include "kernels/cuda/reduce/reduce.h"
@@ -59,6 +60,34 @@ const std::vector<Kernel>& elementwise_kernels() {
       {&graph::kScale,
        [](const Bound& b, bool) {
          decode::map_by(b, "factor", [&]<class T>(T, auto... a) { k::scale<T>(a..., b.stream); });
+       }},
+      {&graph::kCenter,
+       [](const Bound& b, bool) {
+         decode::center(b, [&]<class T>(T, auto... a) { k::center<T>(a..., b.stream); });
+       }},
+      {&graph::kUnitNorm,
+       [](const Bound& b, bool) {
+         decode::unit_norm(b, [&]<class T>(T, auto... a) { k::unit_norm<T>(a..., b.stream); });
+       }},
+      {&graph::kUnitNormDx,
+       [](const Bound& b, bool) {
+         decode::unit_norm_dx(b, [&]<class T>(T, auto... a) { k::unit_norm_backward<T>(a..., b.stream); });
+       }},
+      {&graph::kClip,
+       [](const Bound& b, bool) {
+         decode::map_by(b, "limit", [&]<class T>(T, auto... a) { k::clip<T>(a..., b.stream); });
+       }},
+      {&graph::kClipDx,
+       [](const Bound& b, bool) {
+         decode::map_two_by(b, "limit", [&]<class T>(T, auto... a) { k::clip_backward<T>(a..., b.stream); });
+       }},
+      {&graph::kPositionScale,
+       [](const Bound& b, bool) {
+         decode::position_scale(b, [&]<class T>(T, auto... a) { k::position_scale<T>(a..., b.stream); });
+       }},
+      {&graph::kSplitDocuments,
+       [](const Bound& b, bool) {
+         decode::split_documents(b, [&](auto... a) { k::split_documents(a..., b.stream); });
        }},
       {&graph::kSoftCap,
        [](const Bound& b, bool) {
