@@ -65,6 +65,7 @@ test-hf: build  ## against Hugging Face's packages from PyPI, which this install
 	@tools/setup.sh --hf
 	@$(BUILD)/hf-venv/bin/python tests/hf/megatron_test.py $(BUILD) --work $(BUILD)/hf-megatron
 	@$(BUILD)/hf-venv/bin/python tests/hf/models_test.py $(BUILD)/quintet --work $(BUILD)/hf-models
+	@$(BUILD)/hf-venv/bin/python tests/hf/lm_eval_test.py $(BUILD)/quintet --work $(BUILD)/hf-lm-eval
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 	@$(BUILD)/hf-venv/bin/python tests/hf/chat_test.py $(BUILD)/quintet --work $(BUILD)/hf-chat
 
@@ -73,19 +74,20 @@ fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECO
 	@FUZZ_SEED=$(FUZZ_SEED) tools/fuzz_parsers.sh $(FUZZ_SECONDS)
 
 # Rooms whose tests use memory owned by others. The rest (planning, verification of layouts, the tool) works on values
-# and runs under the sanitizers in `make nightly`.
-ASAN_TESTS = base observe config graph models layout passes schedule program hardware device kernels comm data exec \
-  checkpoint compiler train
+# and runs under the sanitizers in `make nightly`. Slow ones first, so that both jobs end together; some slow tests are
+# left out (tests/too_slow_for_sanitizers.txt).
+ASAN_TESTS = comm train kernels exec models base observe text tokenizer config graph layout passes schedule program \
+  hardware device data checkpoint hf compiler
 asan: setup  ## the tests of the engine under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null
 	@cmake --build --preset asan --target $(ASAN_TESTS:%=test_%) fuzz_targets
-	@ctest --preset asan -L "^($$(echo $(ASAN_TESTS) fuzz | tr ' ' '|'))$$"
+	@tools/run_tests.py --preset asan --jobs $(TEST_JOBS) $(ASAN_TESTS) fuzz
 
 TSAN_TESTS = comm exec data
 tsan: setup  ## the tests of comm, exec and data under ThreadSanitizer
 	@cmake --preset tsan >/dev/null
 	@cmake --build --preset tsan --target $(TSAN_TESTS:%=test_%)
-	@ctest --preset tsan -L "^($$(echo $(TSAN_TESTS) | tr ' ' '|'))$$"
+	@tools/run_tests.py --preset tsan --jobs $(TEST_JOBS) $(TSAN_TESTS)
 
 coverage: setup  ## lines that no test runs: build-coverage/coverage.html
 	@tools/setup.sh --coverage
@@ -130,4 +132,4 @@ install: build  ## install the tool, man pages, completions, libraries and heade
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:  ## remove the build and the demo's run folder
-	@rm -rf $(BUILD) build-asan build-tsan build-coverage build-fuzz build-cuda build-mutate build-tidy runs/tiny
+	@rm -rf $(BUILD) build-asan build-asan-full build-tsan build-coverage build-fuzz build-cuda build-mutate build-tidy runs/tiny

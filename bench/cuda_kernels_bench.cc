@@ -3,7 +3,7 @@
 // kernel, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as in a
 // step. Then the rates of tuned GEMMs, grouped GEMMs and attention. Times are medians of CUDA events.
 //   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | matmul |
-//                       grouped | attention]
+//                       grouped | attention [part of a shape's name] | ring | load]
 #include <cmath>
 #include <cstring>
 
@@ -401,7 +401,8 @@ void run() {
   if (wanted("hops")) hop_merges();
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
-  if (wanted("attention")) attentions(), hops();
+  if (wanted("attention")) attentions();
+  if ((wanted("attention") && shape_wanted.empty()) || wanted("ring")) hops();
   if (wanted("load")) attention_under_load();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
@@ -412,6 +413,7 @@ void run() {
 
 int main(int argc, char** argv) {
   if (argc > 1) quintet::bench::only = argv[1];
+  if (argc > 2) quintet::bench::shape_wanted = argv[2];
   try {
     quintet::bench::run();
   } catch (const std::exception& e) {  // usually no GPU

@@ -104,7 +104,7 @@ void rows_bench(const Reporter& report) {
   report.memory("rmsnorm", type, 2 * size * e,
                 [&] { rmsnorm<T>(x.data(), w.data(), y.data(), rstd.data(), rows, n, 1e-5, pool); });
   report.memory("rmsnorm_dx", type, 3 * size * e, [&] {
-    rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n, pool);
+    rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
   });
   report.memory("rmsnorm_dw", type, 2 * size * e, [&] {
     rmsnorm_dw<T>(dy.data(), x.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
@@ -113,8 +113,8 @@ void rows_bench(const Reporter& report) {
     layernorm<T>(x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data(), rows, n, 1e-5, pool);
   });
   report.memory("layernorm_dx", type, 3 * size * e, [&] {
-    layernorm_dx<T>(dy.data(), x.data(), w.data(), nullptr, mean.data(), rstd.data(), nullptr, dx.data(),
-                    nullptr, rows, n, pool);
+    layernorm_dx<T>(dy.data(), x.data(), w.data(), mean.data(), rstd.data(), nullptr, dx.data(), rows, n,
+                    pool);
   });
   report.memory("layernorm_dw", type, 2 * size * e, [&] {
     layernorm_dw<T>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), true, rows, n,

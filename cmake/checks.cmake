@@ -1,9 +1,10 @@
-# Checks of the whole tree, as tests. First the layering, and violations planted to test the checker itself.
+# Checks of the whole tree, as tests: the layering, and faults planted to test the checkers themselves.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py)
-add_test(NAME layers_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
-
-add_test(NAME version_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_version.py --self-test)
+foreach(check layers status docs version)
+  add_test(NAME ${check}_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_${check}.py --self-test)
+endforeach()
+add_test(NAME run_tests_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/run_tests.py --self-test)
 
 # The installed package, found and used by a separate project.
 add_test(NAME consumer

@@ -10,13 +10,12 @@ one line per problem; exit status 1 if there is any.
   check_docs.py --self-test      check that one fault of each kind, in a temporary tree, is detected
 """
 
-import argparse
 import pathlib
 import re
 import sys
-import tempfile
 import tomllib
 
+import tree_check
 from check_status import SECTIONS, Tree, read
 
 FILES = ("run.json", "model.safetensors")  # look like keys, are files
@@ -140,32 +139,5 @@ PLANTED = [
 ]
 
 
-def self_test():
-    failures = 0
-    for what, name, text, message in [("nothing", "README.md", GOOD["README.md"], None), *PLANTED]:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for path, contents in {**GOOD, name: text}.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).write_text(contents, encoding="utf-8")
-            problems = list(check(root))
-        good = not problems if message is None else any(message in problem for problem in problems)
-        failures += not good
-        print(f"{'ok    ' if good else 'FAILED'} {what}: {problems[0] if problems else 'no problem found'}")
-    return 1 if failures else 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-    problems = list(check(arguments.root.resolve()))
-    print("\n".join([*problems, f"docs: {len(problems)} problem{'' if len(problems) == 1 else 's'}"]))
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.main("docs", __doc__, check, lambda: GOOD, PLANTED))

@@ -9,11 +9,11 @@ the room table of docs/architecture.md matches. Prints one line per problem; exi
   check_layers.py --self-test      check that one violation of each kind, in a temporary tree, is detected
 """
 
-import argparse
 import pathlib
 import re
 import sys
-import tempfile
+
+import tree_check
 
 MAX_LINES = 800
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
@@ -134,7 +134,7 @@ def check_source(root, path, table):
                 found = match.group(0).strip(" \t\n;{}()!&|?=,:")
                 yield f"{where}:{line_of(bare, match.end())}: '{found}' ({name}) is only allowed in {' '.join(owners)}: {advice}"
     for match in KERNEL.finditer(bare):
-        if match.group(2) != "await_previous();":
+        if match.group(2) not in ("await_previous();", "allow_next();"):
             line = line_of(bare, match.start())
             yield f"{where}:{line}: a kernel must start with await_previous(); (src/kernels/cuda/support/launch.cuh)"
 
@@ -224,9 +224,8 @@ def check(root):
     return problems + [*check_documents(root, table), *check_architecture(root, table)]
 
 
+# Beside tools/layers.txt, and docs/architecture.md with the same table.
 CLEAN_TREE = {
-    "tools/layers.txt": None,  # copied from the repository
-    "docs/architecture.md": None,  # generated from the table
     "README.md": "See `src/graph/op.h`, `graph/op.h`, `src/<room>/op.h` and `build/quintet`.\n",
     "src/base/clock.cc": "auto t = std::chrono::steady_clock::now();\n",
     "src/graph/op.h": "// printf( in a comment\nconst char* s = \"getenv(\"; void abort(int); int n = 1'000'000;\n",
@@ -264,42 +263,11 @@ PLANTED = [
 ]
 
 
-def plant(folder, changes):
+def clean_tree():
     layers = (pathlib.Path(__file__).parent / "layers.txt").read_text(encoding="utf-8")
     rows = (f"| `{room}` | job | {' '.join(sorted(known)) or '-'} |" for room, known in Table(layers).rooms.items())
-    own = {"tools/layers.txt": layers, "docs/architecture.md": "\n".join(rows) + "\n"}
-    for name, text in {**CLEAN_TREE, **changes}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(own[name] if text is None else text, encoding="utf-8")
-
-
-def self_test():
-    failures = 0
-    for what, name, text, message in [("nothing", "README.md", "Nothing.\n", None), *PLANTED]:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            plant(root, {} if message is None else {name: text})
-            problems = check(root)
-        good = not problems if message is None else any(message in problem for problem in problems)
-        failures += not good
-        print(f"{'ok    ' if good else 'FAILED'} {what}: {problems[0] if problems else 'no problem found'}")
-    return 1 if failures else 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-    problems = check(arguments.root.resolve())
-    for problem in problems:
-        print(problem)
-    print(f"layers: {len(problems)} problem{'' if len(problems) == 1 else 's'}")
-    return 1 if problems else 0
+    return {**CLEAN_TREE, "tools/layers.txt": layers, "docs/architecture.md": "\n".join(rows) + "\n"}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.main("layers", __doc__, check, clean_tree, PLANTED))

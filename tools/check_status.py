@@ -9,12 +9,12 @@ anywhere else (`DP-4` in a comment, say) must have a row. Prints one line per pr
   check_status.py --self-test      check that one fault of each kind, in a temporary tree, is detected
 """
 
-import argparse
 import collections
 import pathlib
 import re
 import sys
-import tempfile
+
+import tree_check
 
 STATUS = "docs/status.md"
 STATES = ("works", "partial", "plan only", "not yet")
@@ -165,35 +165,5 @@ PLANTED = [
 ]
 
 
-def self_test():
-    failures = 0
-    for what, name, text, message in [("nothing", STATUS, GOOD[STATUS], None), *PLANTED]:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for path, contents in {**GOOD, name: text}.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).write_text(contents, encoding="utf-8")
-            problems = check(root)
-        good = not problems if message is None else any(message in problem for problem in problems)
-        failures += not good
-        print(f"{'ok    ' if good else 'FAILED'} {what}: {problems[0] if problems else 'no problem found'}")
-    return 1 if failures else 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-    root = arguments.root.resolve()
-    problems = check(root)
-    for problem in problems:
-        print(problem)
-    print(f"status: {len(problems)} problem{'' if len(problems) == 1 else 's'}; {tally(root)}")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.main("status", __doc__, check, lambda: GOOD, PLANTED, lambda root: f"; {tally(root)}"))

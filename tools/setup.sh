@@ -10,7 +10,7 @@
 #   tools/setup.sh --pages    also Chromium (make test-pages)
 #   tools/setup.sh --coverage also gcovr (make coverage)
 #   tools/setup.sh --docs     also Sphinx, its Markdown parser and a theme (make docs)
-#   tools/setup.sh --hf       also tokenizers, tiktoken, sentencepiece, transformers, megatron-core and PyTorch in build/hf-venv
+#   tools/setup.sh --hf       also tokenizers, tiktoken, sentencepiece, transformers, megatron-core, lm-eval and PyTorch in build/hf-venv
 #                             (make test-hf)
 #   tools/setup.sh --parquet  also Arrow C++ from PyPI's pyarrow in build/arrow, which reads Parquet files
 #   tools/setup.sh --check    only report what is missing (exit status 1 if anything is)
@@ -121,11 +121,11 @@ if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ]; then
   rm -rf "$wheel"
 fi
 
-if [ $hf = yes ] && ! "$hf_venv/bin/python" -c 'import tokenizers, tiktoken, sentencepiece, torch, transformers, jinja2, megatron.core' 2>/dev/null; then
-  echo "setup: installing tokenizers, tiktoken, sentencepiece, transformers, megatron-core and PyTorch (some GB) into $hf_venv (only make test-hf uses them)"
+if [ $hf = yes ] && ! "$hf_venv/bin/python" -c 'import tokenizers, tiktoken, sentencepiece, torch, transformers, jinja2, megatron.core, lm_eval' 2>/dev/null; then
+  echo "setup: installing tokenizers, tiktoken, sentencepiece, transformers, megatron-core, lm-eval and PyTorch (some GB) into $hf_venv (only make test-hf uses them)"
   if ! { /usr/bin/python3 -m venv "$hf_venv" &&
     "$hf_venv/bin/pip" install -q tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.2 megatron-core==0.16.1 \
-      "torch==$torch_version" numpy setuptools transformers==5.23.0 jinja2==3.1.6 safetensors; }; then
+      "torch==$torch_version" numpy setuptools transformers==5.23.0 jinja2==3.1.6 safetensors lm-eval==0.4.13; }; then
     echo "setup: could not install them; make test-hf needs PyPI once" >&2
     exit 1
   fi

@@ -149,6 +149,7 @@ void attentions() {
       "own backward | deterministic | sm_80 kernels forward | backward | cuDNN scratch MB | own |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const Shape& p : shapes) {
+    if (std::string_view(p.what).find(shape_wanted) == std::string_view::npos) continue;
     used = 0;
     k::AttentionShape s;
     s.q_rows = s.k_rows = {.seq_len = p.seq_len, .sequences = p.sequences};

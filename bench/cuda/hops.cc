@@ -49,7 +49,7 @@ double visible_pairs(const k::AttentionShape& s, int64_t length) {
 }
 
 // The same hops on Quintet's own kernels, which merge and accumulate themselves, also with packed documents.
-void own_hops(const k::AttentionShape& dense, const char* what) {
+void own_hops(const k::AttentionShape& dense, bool first, const char* what) {
   const int64_t rows = dense.q_rows.rows(), kv = dense.k_rows.rows();
   auto *q = random<Bf16>(rows * dense.q_stride), *key = random<Bf16>(kv * dense.k_stride),
        *v = random<Bf16>(kv * dense.v_stride), *dout = random<Bf16>(rows * dense.o_stride),
@@ -57,6 +57,8 @@ void own_hops(const k::AttentionShape& dense, const char* what) {
        *dv = take<Bf16>(kv * dense.v_stride);
   auto *sum_o = random<float>(rows * dense.o_stride), *lse = random<float>(rows * dense.heads),
        *dq = random<float>(rows * dense.q_stride);
+  const float *const o_before = first ? nullptr : sum_o, *const lse_before = first ? nullptr : lse,
+                     *const dq_before = first ? nullptr : dq;
   for (const int64_t length : {int64_t{0}, int64_t{3000}}) {
     k::AttentionShape s = dense;
     if (length > 0) {
@@ -85,12 +87,13 @@ void own_hops(const k::AttentionShape& dense, const char* what) {
     };
     const auto backward = [&](const k::AttentionShape& shape) {
       return rate(5 * product, [&](int) {
-        k::TiledAttention::backward<Bf16, float>(shape, {}, dout, q, key, v, o, lse, dq, dq, dk, dv, space,
-                                                 stream);
+        k::TiledAttention::backward<Bf16, float>(shape, {}, dout, q, key, v, o, lse, dq_before, dq, dk, dv,
+                                                 space, stream);
       });
     };
     const int forward = rate(2 * product, [&](int) {
-      k::TiledAttention::forward<Bf16, float>(s, {}, q, key, v, sum_o, lse, sum_o, lse, space, stream);
+      k::TiledAttention::forward<Bf16, float>(s, {}, q, key, v, o_before, lse_before, sum_o, lse, space,
+                                              stream);
     });
     std::printf("| own kernels: %s%s | %d | | %d | | %d | |\n", what,
                 length > 0 ? ", documents of 3000 tokens" : "", forward, backward(s), backward(fixed));
@@ -99,8 +102,8 @@ void own_hops(const k::AttentionShape& dense, const char* what) {
 
 }  // namespace
 
-// Queries of ring rank 1 of 4, with previous hops in place. Next to each, cuDNN alone: the difference is the
-// cost of merging, accumulating and clearing.
+// Queries of ring rank 1 of 4. A rank's own keys are the first hop, the others have previous hops in place.
+// Next to each, cuDNN alone: the difference is the cost of merging, accumulating and clearing.
 void hops() {
   constexpr int64_t kSequences = 4, kLocal = 4096, kRanks = 4, kHeads = 32, kKvHeads = 8, kDim = 128;
   constexpr auto kMasks = k::AttentionMasks::Dense;
@@ -148,18 +151,21 @@ void hops() {
       return std::to_string(static_cast<int>(flops / time_rested(f) / 1e9));
     };
     std::string rates[5] = {"none", "none", "none", "none", "none"};
+    const bool first = kind.source == 1;
+    const float *const o_before = first ? nullptr : sum_o, *const lse_before = first ? nullptr : lse,
+                       *const dq_before = first ? nullptr : dq;
     k::Attention library;
     k::AttentionHops ring(library);
     if (ring.prepare(s, kMasks, false, bytes, base::DType::BF16)) {
       rates[0] = rate(2 * product, [&](int) {
-        ring.forward(s, kMasks, q, key, v, sum_o, lse, sum_o, lse, space, bytes, stream);
+        ring.forward(s, kMasks, q, key, v, o_before, lse_before, sum_o, lse, space, bytes, stream);
       });
       rates[1] = rate(2 * product,
                       [&](int) { library.forward(s, kMasks, q, key, v, o, lse, space, bytes, stream); });
     }
     const auto backward = [&](const k::AttentionShape& shape) {
       return rate(5 * product, [&](int) {
-        ring.backward(shape, kMasks, dout, q, key, v, o, lse, dq, dq, dk, dv, space, bytes, stream);
+        ring.backward(shape, kMasks, dout, q, key, v, o, lse, dq_before, dq, dk, dv, space, bytes, stream);
       });
     };
     if (ring.prepare(s, kMasks, true, bytes, base::DType::BF16)) {
@@ -172,7 +178,7 @@ void hops() {
     std::printf("| %s | %s | %s | %s | %s | %s | %ld |\n", kind.what, rates[0].c_str(), rates[1].c_str(),
                 rates[2].c_str(), rates[3].c_str(), rates[4].c_str(), bytes >> 20);
     used = 0;
-    own_hops(s, kind.what);
+    own_hops(s, first, kind.what);
   }
 }
 

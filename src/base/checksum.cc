@@ -11,6 +11,8 @@ struct Checksum::State {
 
 Checksum::Checksum() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh); }
 Checksum::~Checksum() = default;
+Checksum::Checksum(Checksum&&) noexcept = default;
+Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 
 void Checksum::add(std::span<const std::byte> bytes) {
   XXH3_64bits_update(&state_->xxh, bytes.data(), bytes.size());

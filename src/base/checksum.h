@@ -13,6 +13,8 @@ class Checksum {
  public:
   Checksum();
   ~Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
   void add(std::span<const std::byte> bytes);
   uint64_t value() const;
 

@@ -19,7 +19,22 @@ namespace {
 constexpr size_t kMostWritten = size_t{1} << 30;
 constexpr int64_t kFlushedEarly = int64_t{1} << 20;
 
+// After EINVAL: whether the file bypassed the system's memory, which it no longer does then.
+bool end_bypass(int file) {
+  const int flags = ::fcntl(file, F_GETFL);
+  return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 }  // namespace
+
+DirectBuffer::DirectBuffer(int64_t bytes)
+    : data_(static_cast<std::byte*>(
+          ::operator new (static_cast<size_t>(bytes), std::align_val_t{static_cast<size_t>(kDirectBytes)}))),
+      size_(bytes) {}
+
+void DirectBuffer::Free::operator()(std::byte* data) const {
+  ::operator delete (data, std::align_val_t{static_cast<size_t>(kDirectBytes)});
+}
 
 FileSystem& FileSystem::real() {
   static FileSystem files;
@@ -34,11 +49,16 @@ int FileSystem::create(const Path& path) {
   return file;
 }
 
+void FileSystem::bypass_cache(int file) {
+  const int flags = ::fcntl(file, F_GETFL);
+  if (flags >= 0) ::fcntl(file, F_SETFL, flags | O_DIRECT);
+}
+
 void FileSystem::write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes) {
   const int64_t begin = position, size = static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(file, bytes.data(), std::min(bytes.size(), kMostWritten), position);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || (errno == EINVAL && end_bypass(file)))) continue;
     if (n <= 0) fail_writing("write", path, n == 0 ? EIO : errno);
     bytes = bytes.subspan(static_cast<size_t>(n));
     position += n;
@@ -110,7 +130,7 @@ void replace_file(FileSystem& files, const Path& path, std::string_view contents
   files.sync_directory(path.has_parent_path() ? path.parent_path() : Path("."));
 }
 
-InputFile::InputFile(const Path& path) : path_(path) {
+InputFile::InputFile(const Path& path, bool direct) : path_(path) {
   do file_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0) fail_user("cannot open '{}': {}", path.string(), std::generic_category().message(errno));
@@ -121,10 +141,12 @@ InputFile::InputFile(const Path& path) : path_(path) {
     fail_user("cannot read '{}': it is not a regular file", path.string());
   }
   size_ = info.st_size;
+  if (direct) direct_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_DIRECT);
 }
 
 InputFile::~InputFile() {
   if (file_ >= 0) ::close(file_);
+  if (direct_ >= 0) ::close(direct_);
 }
 
 void InputFile::read(int64_t position, std::span<std::byte> out) const {
@@ -138,6 +160,27 @@ void InputFile::read(int64_t position, std::span<std::byte> out) const {
     out = out.subspan(static_cast<size_t>(n));
     position += n;
   }
+}
+
+std::span<const std::byte> InputFile::read_direct(int64_t position, int64_t bytes,
+                                                  const DirectBuffer& buffer) const {
+  QUINTET_CHECK(buffer.size() >= bytes + 2 * kDirectBytes, "a buffer of {} bytes to read {}", buffer.size(),
+                bytes);
+  const int64_t begin = position / kDirectBytes * kDirectBytes, before = position - begin,
+                whole = (before + bytes + kDirectBytes - 1) / kDirectBytes * kDirectBytes;
+  int64_t read = 0;
+  while (direct_ >= 0 && read < before + bytes) {
+    const ssize_t n = ::pread(direct_, buffer.data() + read, static_cast<size_t>(whole - read), begin + read);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0 || n % kDirectBytes != 0) {
+      read += std::max<ssize_t>(n, 0);
+      break;  // the end of the file, or not possible: the rest is read, or refused, below
+    }
+    read += n;
+  }
+  if (const int64_t rest = before + bytes - read; rest > 0)
+    this->read(begin + read, {buffer.data() + read, static_cast<size_t>(rest)});
+  return {buffer.data() + before, static_cast<size_t>(bytes)};
 }
 
 void forget_cached(const Path& path) {

@@ -2,12 +2,31 @@
 // there; and positioned reads. Every failure is a UserError as in base/file.h.
 #pragma once
 
+#include <memory>
+
 #include "base/file.h"
 
 namespace quintet::base {
 
 // UserError: "cannot <operation> '<path>': <reason of the errno value>; <advice>".
 [[noreturn]] void fail_writing(const char* operation, const Path& path, int error);
+
+inline constexpr int64_t kDirectBytes = 4096;
+
+// Memory that the disk reads and writes itself.
+class DirectBuffer {
+ public:
+  explicit DirectBuffer(int64_t bytes);
+  std::byte* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  int64_t size_;
+};
 
 class FileSystem {
  public:
@@ -16,6 +35,10 @@ class FileSystem {
 
   // Opens a new, empty file for writing; an existing one is truncated. Returns its descriptor.
   virtual int create(const Path& path);
+  // Large writes to the file go to the disk itself from now on, without a copy in the system's memory, as
+  // long as addresses, positions and sizes are multiples of kDirectBytes: the first one that is not ends it.
+  // A hint, which has no effect where a file system does not offer it.
+  virtual void bypass_cache(int file);
   // All of the bytes, at a position of the file. `path` is for messages, here and below.
   virtual void write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes);
   virtual void sync(int file, const Path& path);
@@ -37,6 +60,7 @@ class OutputFile {
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
+  void bypass_cache() { files_.bypass_cache(file_); }
   void write(int64_t position, std::span<const std::byte> bytes);
   void finish();
 
@@ -49,9 +73,11 @@ class OutputFile {
 // Writes `path` through `path`.tmp: flushed, renamed, and the folder flushed.
 void replace_file(FileSystem& files, const Path& path, std::string_view contents);
 
+// Any thread may read.
 class InputFile {
  public:
-  explicit InputFile(const Path& path);
+  // `direct`: for read_direct().
+  explicit InputFile(const Path& path, bool direct = false);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -59,10 +85,14 @@ class InputFile {
   const Path& path() const { return path_; }
   // All of the bytes at a position; a file that ends before them is a UserError.
   void read(int64_t position, std::span<std::byte> out) const;
+  // The same through `buffer`, which must have room for `bytes` and 2 * kDirectBytes, and from the disk itself,
+  // without a copy in the system's memory, where that is possible. Returns the place in the buffer.
+  std::span<const std::byte> read_direct(int64_t position, int64_t bytes, const DirectBuffer& buffer) const;
 
  private:
   Path path_;
   int file_ = -1;
+  int direct_ = -1;  // bypasses the system's memory; -1: not possible
   int64_t size_ = 0;
 };
 

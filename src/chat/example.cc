@@ -159,7 +159,7 @@ Json sharegpt_messages(const Json& turns) {
       Json call = Json::parse(text, nullptr, false);
       if (call.is_object()) call = Json::array({call});
       if (!call.is_array())
-        fail_user("turn {}: the function call is no JSON: {}", number, shown(turn["value"]));
+        fail_user("turn {}: the function call is not JSON: {}", number, shown(turn["value"]));
       Json calls = Json::array();
       for (const Json& each : call) calls.push_back({{"type", "function"}, {"function", each}});
       message = Json{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}};
@@ -280,7 +280,7 @@ Format detect_format(const Json& record) {
   if (has("prompt") && has("completion")) return Format::PromptCompletion;
   if (has("prompt")) return Format::Prompts;
   fail_user(
-      "the fields {} are of no known format; expected messages, conversations (ShareGPT), instruction and "
+      "the fields {} match no known format; expected messages, conversations (ShareGPT), instruction and "
       "output "
       "(Alpaca), prompt and completion, chosen and rejected, or prompt",
       field_list(record));

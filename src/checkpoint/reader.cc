@@ -1,13 +1,23 @@
 #include "checkpoint/reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <optional>
+#include <tuple>
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 
 namespace quintet::checkpoint {
+namespace {
+
+constexpr size_t kOpenFiles = 8;
+constexpr int64_t kBypassFrom = int64_t{1} << 20;  // smaller ones are faster when the system reads ahead
+
+}  // namespace
 
 Reader::Reader(base::Path folder)
     : folder_(std::move(folder)),
@@ -23,60 +33,87 @@ const SavedTensor& Reader::at(std::string_view name) const {
                   nearest ? fmt::format("; did you mean {}?", *nearest) : "");
 }
 
-const base::InputFile& Reader::opened(int index) {
-  if (current_ == index) return *file_;
+Reader::File Reader::opened(int index) {
+  const std::lock_guard lock(mutex_);
+  const auto known =
+      std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return entry.first == index; });
+  if (known != open_.end()) {
+    std::rotate(known, known + 1, open_.end());
+    return open_.back().second;
+  }
   const ShardFile& entry = manifest_.files[static_cast<size_t>(index)];
-  current_ = -1;
-  file_ = std::make_unique<base::InputFile>(folder_ / entry.name);
-  if (file_->size() != entry.bytes)
-    base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file_->path().string(),
-                    file_->size() < entry.bytes ? "truncated" : "damaged", file_->size(), entry.bytes);
-  if (checked_.insert(index).second) {
+  File file = std::make_shared<base::InputFile>(folder_ / entry.name, true);
+  if (file->size() != entry.bytes)
+    base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file->path().string(),
+                    file->size() < entry.bytes ? "truncated" : "damaged", file->size(), entry.bytes);
+  if (!checked_.contains(index)) {
     std::vector<std::byte> header(static_cast<size_t>(entry.header_bytes));
-    file_->read(0, header);
+    file->read(0, header);
     if (base::checksum_of(header) != entry.header_sum)
       base::fail_user("'{}' is damaged: the checksum of its header is {}, and the manifest says {}",
-                      file_->path().string(), sum_text(base::checksum_of(header)),
-                      sum_text(entry.header_sum));
+                      file->path().string(), sum_text(base::checksum_of(header)), sum_text(entry.header_sum));
+    checked_.insert(index);
   }
-  current_ = index;
-  return *file_;
+  if (open_.size() == kOpenFiles) open_.erase(open_.begin());
+  return open_.emplace_back(index, std::move(file)).second;
 }
 
-std::span<const std::byte> Reader::chunk(const SavedTensor& tensor, const Piece& piece, size_t index) {
-  const int64_t bytes = piece.region.count * base::size_of(tensor.info.dtype),
-                begin = static_cast<int64_t>(index) * manifest_.chunk_bytes;
-  const base::InputFile& file = opened(piece.file);
-  buffer_.resize(static_cast<size_t>(std::min(manifest_.chunk_bytes, bytes - begin)));
-  file.read(piece.position + begin, buffer_);
-  if (const uint64_t sum = base::checksum_of(buffer_); sum != piece.sums[index])
+template <class Fn>
+void Reader::with_buffer(const Fn& fn) {
+  std::optional<base::DirectBuffer> buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!buffers_.empty()) {
+      buffer.emplace(std::move(buffers_.back()));
+      buffers_.pop_back();
+    }
+  }
+  if (!buffer) buffer.emplace(manifest_.chunk_bytes + 2 * base::kDirectBytes);
+  fn(*buffer);
+  const std::lock_guard lock(mutex_);
+  buffers_.push_back(std::move(*buffer));
+}
+
+std::span<const std::byte> Reader::chunk(const SavedTensor& tensor, const Piece& piece, size_t index,
+                                         const base::DirectBuffer& buffer, Cache cache) {
+  const int64_t begin = static_cast<int64_t>(index) * manifest_.chunk_bytes,
+                bytes = std::min(manifest_.chunk_bytes,
+                                 piece.region.count * base::size_of(tensor.info.dtype) - begin);
+  const File file = opened(piece.file);
+  std::span<const std::byte> data(buffer.data(), static_cast<size_t>(bytes));
+  if (cache == Cache::Bypass && bytes >= kBypassFrom)
+    data = file->read_direct(piece.position + begin, bytes, buffer);
+  else
+    file->read(piece.position + begin, {buffer.data(), static_cast<size_t>(bytes)});
+  if (const uint64_t sum = base::checksum_of(data); sum != piece.sums[index])
     base::fail_user("'{}' is damaged: bytes {} to {}, of {}, have checksum {}, and the manifest says {}",
-                    file.path().string(), piece.position + begin,
-                    piece.position + begin + static_cast<int64_t>(buffer_.size()) - 1, tensor.info.name,
-                    sum_text(sum), sum_text(piece.sums[index]));
-  return buffer_;
+                    file->path().string(), piece.position + begin, piece.position + begin + bytes - 1,
+                    tensor.info.name, sum_text(sum), sum_text(piece.sums[index]));
+  return data;
 }
 
-void Reader::read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out) {
+void Reader::read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out, Cache cache) {
   const int64_t size = base::size_of(tensor.info.dtype), per_chunk = manifest_.chunk_bytes / size;
   QUINTET_CHECK(out.size() == static_cast<size_t>(wanted.count * size), "{} elements of {} into {} bytes",
                 wanted.count, tensor.info.name, out.size());
   std::vector<std::pair<int64_t, int64_t>> found;  // ranges of `wanted`
-  for (const Piece& piece : tensor.pieces) {
-    int64_t loaded = -1;
-    std::span<const std::byte> data;
-    for_each_common_run(wanted, piece.region, [&](int64_t to, int64_t from, int64_t length) {
-      found.emplace_back(to, length);
-      while (length > 0) {
-        const int64_t index = from / per_chunk, begin = from - index * per_chunk,
-                      n = std::min(length, per_chunk - begin);
-        if (index != loaded) data = chunk(tensor, piece, static_cast<size_t>(index));
-        loaded = index;
-        std::memcpy(out.data() + to * size, data.data() + begin * size, static_cast<size_t>(n * size));
-        to += n, from += n, length -= n;
-      }
-    });
-  }
+  with_buffer([&](const base::DirectBuffer& buffer) {
+    for (const Piece& piece : tensor.pieces) {
+      int64_t loaded = -1;
+      std::span<const std::byte> data;
+      for_each_common_run(wanted, piece.region, [&](int64_t to, int64_t from, int64_t length) {
+        found.emplace_back(to, length);
+        while (length > 0) {
+          const int64_t index = from / per_chunk, begin = from - index * per_chunk,
+                        n = std::min(length, per_chunk - begin);
+          if (index != loaded) data = chunk(tensor, piece, static_cast<size_t>(index), buffer, cache);
+          loaded = index;
+          std::memcpy(out.data() + to * size, data.data() + begin * size, static_cast<size_t>(n * size));
+          to += n, from += n, length -= n;
+        }
+      });
+    }
+  });
   std::sort(found.begin(), found.end());
   int64_t end = 0;
   for (const auto& [at, length] : found) {
@@ -108,15 +145,16 @@ void Reader::stream(const SavedTensor& tensor, const Block& block, int64_t block
 }
 
 int64_t Reader::verify() {
-  struct At {
-    const Piece* piece;
+  struct Chunk {
     const SavedTensor* tensor;
+    const Piece* piece;
+    size_t index;
   };
-  std::vector<At> pieces;
+  std::vector<Chunk> chunks;
   for (const SavedTensor& tensor : manifest_.tensors) {
     std::vector<Run> runs;
     for (const Piece& piece : tensor.pieces) {
-      pieces.push_back({&piece, &tensor});
+      for (size_t c = 0; c < piece.sums.size(); ++c) chunks.push_back({&tensor, &piece, c});
       const Runs of(piece.region);
       for (int64_t i = 0; i < of.size(); ++i) runs.push_back(of[i]);
     }
@@ -128,17 +166,23 @@ int64_t Reader::verify() {
     }
     if (end != tensor.info.count()) refuse_cover(tensor);
   }
-  std::sort(pieces.begin(), pieces.end(), [](const At& a, const At& b) {
-    return std::pair(a.piece->file, a.piece->position) < std::pair(b.piece->file, b.piece->position);
+  std::sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) {
+    return std::tuple(a.piece->file, a.piece->position, a.index) <
+           std::tuple(b.piece->file, b.piece->position, b.index);
   });
-  int64_t bytes = 0;
+  std::atomic<int64_t> bytes = 0;
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
     opened(static_cast<int>(f));
     bytes += manifest_.files[f].header_bytes;
   }
-  for (const At& at : pieces)
-    for (size_t c = 0; c < at.piece->sums.size(); ++c)
-      bytes += static_cast<int64_t>(chunk(*at.tensor, *at.piece, c).size());
+  const int64_t full = manifest_.tensor_bytes() / manifest_.chunk_bytes;
+  base::parallel_for(
+      static_cast<int>(std::min<int64_t>(kReadThreads, 1 + full)), chunks.size(), [&](size_t i) {
+        with_buffer([&](const base::DirectBuffer& buffer) {
+          bytes +=
+              std::ssize(chunk(*chunks[i].tensor, *chunks[i].piece, chunks[i].index, buffer, Cache::Bypass));
+        });
+      });
   return bytes;
 }
 

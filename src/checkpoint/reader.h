@@ -1,15 +1,19 @@
 // Reads a checkpoint: any region of any tensor, from the pieces that have it. What is read is verified; a
-// damaged, truncated or missing file is a UserError that names it.
+// damaged, truncated or missing file is a UserError that names it. Any thread may read.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
+#include <utility>
 
 #include "base/file_system.h"
 #include "checkpoint/manifest.h"
 
 namespace quintet::checkpoint {
+
+inline constexpr int kReadThreads = 4;  // that keep a disk busy while others verify
 
 class Reader {
  public:
@@ -23,8 +27,11 @@ class Reader {
   const SavedTensor& at(std::string_view name) const;
 
   // Elements `wanted` of a tensor, in its dtype. Reads every chunk that has some of them once, through one
-  // buffer of a chunk.
-  void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out);
+  // buffer of a chunk. `Bypass` is for what is read once on this machine: it comes from the disk without a copy
+  // in the system's memory.
+  enum class Cache : uint8_t { Use, Bypass };
+  void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out,
+            Cache cache = Cache::Use);
 
   // The same for elements [first, ...) of the whole tensor in row-major order, as many as `out` has room for.
   void read(const SavedTensor& tensor, int64_t first, std::span<std::byte> out);
@@ -36,19 +43,24 @@ class Reader {
   int64_t verify();
 
  private:
-  // The file, with its size and header checked.
-  const base::InputFile& opened(int file);
-  // A chunk of a piece, checked.
-  std::span<const std::byte> chunk(const SavedTensor& tensor, const Piece& piece, size_t index);
+  using File = std::shared_ptr<const base::InputFile>;
+  // The file, with its size and header checked. The last ones stay open.
+  File opened(int file);
+  // A chunk of a piece, checked, in `buffer`.
+  std::span<const std::byte> chunk(const SavedTensor& tensor, const Piece& piece, size_t index,
+                                   const base::DirectBuffer& buffer, Cache cache);
+  // Calls fn(buffer) with a buffer for a chunk that nothing else uses.
+  template <class Fn>
+  void with_buffer(const Fn& fn);
 
   [[noreturn]] void refuse_cover(const SavedTensor& tensor) const;
 
-  base::Path folder_;
-  Manifest manifest_;
-  std::unique_ptr<base::InputFile> file_;
-  int current_ = -1;
+  const base::Path folder_;
+  const Manifest manifest_;
+  std::mutex mutex_;                        // of the following
+  std::vector<std::pair<int, File>> open_;  // the last one used at the end
   std::set<int> checked_;
-  std::vector<std::byte> buffer_;
+  std::vector<base::DirectBuffer> buffers_;  // not in use
 };
 
 }  // namespace quintet::checkpoint

@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "checkpoint/background.h"
 
 namespace quintet::checkpoint {
 namespace {
@@ -49,7 +50,9 @@ std::string header_text(const std::vector<ShardPiece>& pieces, const Sums& sums,
                             {kChunkKey, std::to_string(options.chunk_bytes)},
                             {kPiecesKey, described.dump()}};
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data
+  // Aligns the data, so that large writes can bypass the system's memory.
+  const int64_t bytes = kLengthBytes + std::ssize(text);
+  text.append(static_cast<size_t>(-bytes & (base::kDirectBytes - 1)), ' ');
   const uint64_t length = text.size();
   std::string whole(reinterpret_cast<const char*>(&length), kLengthBytes);
   return whole + text;
@@ -74,33 +77,92 @@ int64_t shard_bytes(const std::vector<ShardPiece>& pieces, const ShardOptions& o
   return bytes;
 }
 
+namespace {
+
+// Fills the data section in the order of the file, and keeps the checksums of the pieces' chunks.
+class DataStream {
+ public:
+  DataStream(const std::vector<ShardPiece>& pieces, const PieceSource& source, int64_t chunk, Sums& sums)
+      : pieces_(pieces), source_(source), chunk_(chunk), sums_(sums) {}
+
+  // The next bytes. No element is cut: blocks and pieces begin at multiples of their elements' size.
+  void fill(std::span<std::byte> out) {
+    while (!out.empty()) {
+      const ShardPiece& piece = pieces_[piece_];
+      const int64_t size = base::size_of(piece.tensor.dtype), left = piece.bytes() - at_,
+                    n = std::min({left, chunk_ - at_ % chunk_, std::ssize(out)});
+      QUINTET_CHECK(chunk_ % size == 0 && n % size == 0, "{} bytes of elements of {} at byte {} of {}", n,
+                    size, at_, piece.tensor.name);
+      const std::span<std::byte> part = out.first(static_cast<size_t>(n));
+      source_(piece_, at_ / size, part);
+      add(part, n == left);
+      at_ += n;
+      out = out.subspan(static_cast<size_t>(n));
+      if (n == left) ++piece_, at_ = 0;
+    }
+  }
+
+ private:
+  void add(std::span<const std::byte> part, bool ends_piece) {
+    uint64_t& sum = sums_[piece_][static_cast<size_t>(at_ / chunk_)];
+    const bool begins = at_ % chunk_ == 0, ends = ends_piece || (at_ + std::ssize(part)) % chunk_ == 0;
+    if (begins && ends) {
+      sum = base::checksum_of(part);
+      return;
+    }
+    if (begins) unfinished_ = base::Checksum();
+    unfinished_.add(part);
+    if (ends) sum = unfinished_.value();
+  }
+
+  const std::vector<ShardPiece>& pieces_;
+  const PieceSource& source_;
+  const int64_t chunk_;
+  Sums& sums_;
+  size_t piece_ = 0;
+  int64_t at_ = 0;             // bytes of the piece before the next one
+  base::Checksum unfinished_;  // of a chunk that is in several blocks
+};
+
+}  // namespace
+
 void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
                  const ShardOptions& options) {
   Sums sums = empty_sums(pieces, options.chunk_bytes);
   const auto header_bytes = static_cast<int64_t>(header_text(pieces, sums, options).size());
   QUINTET_CHECK(header_bytes <= kLargestHeader, "a shard of {} pieces has a header of {} bytes",
                 pieces.size(), header_bytes);
+  int64_t bytes = 0;
+  for (const ShardPiece& piece : pieces) bytes += piece.bytes();
   base::OutputFile file(*options.files, path);
-  const auto put = [&](int64_t position, std::span<const std::byte> bytes) {
-    file.write(position, bytes);
-    if (options.written) options.written(static_cast<int64_t>(bytes.size()));
+  const auto put = [&](int64_t position, std::span<const std::byte> part) {
+    file.write(position, part);
+    if (options.written) options.written(std::ssize(part));
   };
-  std::vector<std::byte> buffer;
-  int64_t position = header_bytes;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const int64_t size = base::size_of(pieces[i].tensor.dtype), bytes = pieces[i].bytes();
-    QUINTET_CHECK(options.chunk_bytes % size == 0, "chunks of {} bytes of elements of {}",
-                  options.chunk_bytes, size);
-    for (size_t c = 0; c < sums[i].size(); ++c) {
-      const int64_t begin = static_cast<int64_t>(c) * options.chunk_bytes,
-                    end = std::min(begin + options.chunk_bytes, bytes);
-      buffer.resize(static_cast<size_t>(end - begin));
-      source(i, begin / size, buffer);
-      sums[i][c] = base::checksum_of(buffer);
-      put(position + begin, buffer);
-    }
-    position += bytes;
+  DataStream data(pieces, source, options.chunk_bytes, sums);
+  const base::DirectBuffer first(std::min(bytes, kWriteBlock)), second(bytes > kWriteBlock ? kWriteBlock : 0);
+  std::optional<Background> writer;  // after what it uses
+  if (bytes > kWriteBlock) {
+    file.bypass_cache();
+    writer.emplace();
   }
+  for (int64_t begin = 0, n = 0; begin < bytes; begin += kWriteBlock, ++n) {
+    const std::span block((n % 2 == 0 ? first : second).data(),
+                          static_cast<size_t>(std::min(kWriteBlock, bytes - begin)));
+    data.fill(block);
+    if (!writer) {
+      put(header_bytes + begin, block);
+      continue;
+    }
+    writer->wait();
+    writer->start([&put, block, position = header_bytes + begin] {
+      // The end of the file goes through the system's memory.
+      const size_t whole = block.size() - block.size() % base::kDirectBytes;
+      if (whole > 0) put(position, block.first(whole));
+      if (whole < block.size()) put(position + static_cast<int64_t>(whole), block.subspan(whole));
+    });
+  }
+  if (writer) writer->wait();
   const std::string header = header_text(pieces, sums, options);
   put(0, std::as_bytes(std::span(header)));
   file.finish();

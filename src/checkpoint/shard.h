@@ -19,7 +19,7 @@ struct ShardPiece {
   int64_t bytes() const { return region.count * base::size_of(tensor.dtype); }
 };
 
-// Fills `out` with elements [first, ...) of a piece's region.
+// Fills `out` with elements [first, ...) of a piece's region; called in the order of the elements.
 using PieceSource = std::function<void(size_t piece, int64_t first, std::span<std::byte> out)>;
 
 struct ShardOptions {
@@ -30,7 +30,9 @@ struct ShardOptions {
   std::function<void(int64_t bytes)> written = {};
 };
 
-// Writes the pieces in the given order through one buffer of a chunk, and flushes the file to disk.
+// Writes the pieces in the given order, larger elements first, and flushes the file to disk. Large files pass
+// through two buffers of kWriteBlock: one is written, by another thread, while the other one is filled.
+inline constexpr int64_t kWriteBlock = int64_t{8} << 20;
 void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
                  const ShardOptions& options);
 

@@ -164,7 +164,8 @@ base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step) 
   for (const base::Path& folder : {path, path / kStoreFolder})
     if (const auto newest = Store(folder).newest()) return newest->folder;
   base::fail_user(
-      "'{}' is no checkpoint: expected a folder with {}, a folder of checkpoints, or a run folder with one{}",
+      "'{}' is not a checkpoint: expected a folder with {}, a folder of checkpoints, or a run folder with "
+      "one{}",
       path.string(), kManifestFile,
       !base::directory_exists(path) ? "; the folder does not exist"
       : Store(path).list().empty() && Store(path / kStoreFolder).list().empty()

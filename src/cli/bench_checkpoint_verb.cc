@@ -26,7 +26,7 @@ Verb add_bench_checkpoint(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("checkpoint", "measure saving and loading of a recipe's state, without training");
   auto o = std::make_shared<BenchCheckpointOptions>();
-  o->recipe.add_to(*command, true, "has no effect here");
+  o->recipe.add_to(*command, true, "");
   command->add_option("--dir", o->folder, "folder to save in; what was saved is removed")
       ->type_name("FOLDER")
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// `quintet bench step` and `quintet bench checkpoint`.
+// `quintet bench step`, `quintet bench checkpoint` and `quintet bench generate`.
 #pragma once
 
 #include "cli/verbs.h"
@@ -7,5 +7,6 @@ namespace quintet::cli {
 
 Verb add_bench_step(CLI::App& bench);
 Verb add_bench_checkpoint(CLI::App& bench);
+Verb add_bench_generate(CLI::App& bench);
 
 }  // namespace quintet::cli

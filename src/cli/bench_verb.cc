@@ -63,7 +63,7 @@ Verb add_bench(CLI::App& app) {
       "bench", "measure a recipe's step or its checkpoints, or compare plans with published runs");
   bench->require_subcommand(1);
   const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench),
-                                     add_bench_checkpoint(*bench)};
+                                     add_bench_checkpoint(*bench), add_bench_generate(*bench)};
   return {bench, [benches] {
             for (const Verb& verb : benches)
               if (verb.command->parsed()) return verb.action();

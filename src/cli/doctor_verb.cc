@@ -8,9 +8,9 @@
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/names.h"
+#include "machine/probe_machine.h"
 #include "observe/console.h"
 #include "tools/doctor.h"
-#include "tools/probe_machine.h"
 
 namespace quintet::cli {
 namespace {
@@ -29,7 +29,7 @@ struct DoctorOptions {
 std::string this_month() { return fmt::format("{:%Y-%m}", fmt::gmtime(std::time(nullptr))); }
 
 // Prints the findings; called on rank 0 only.
-void report(const DoctorOptions& o, const tools::ProbedMachine& machine) {
+void report(const DoctorOptions& o, const machine::ProbedMachine& machine) {
   std::string written;
   if (machine.cluster && !o.out.empty()) {
     base::write_file_atomically(o.out, hardware::print_cluster(*machine.cluster));
@@ -39,9 +39,9 @@ void report(const DoctorOptions& o, const tools::ProbedMachine& machine) {
     written = "--out FILE.toml saves this as a cluster for quintet plan\n";
   }
   if (o.json)
-    print(tools::to_json(machine));
+    print(machine::to_json(machine));
   else
-    print_report(tools::describe(machine) + written);
+    print_report(machine::describe(machine) + written);
 }
 
 int probe_action(const DoctorOptions& o) {
@@ -51,7 +51,7 @@ int probe_action(const DoctorOptions& o) {
   if (o.overwrite && o.out.empty()) base::fail_user("--overwrite needs --out");
   if (!o.out.empty()) base::require_new_file("--out", o.out, o.overwrite);
   if (o.probe && !o.no_disk) base::require_existing_folder("--disk", o.disk);
-  tools::ProbeMachineOptions options{
+  machine::ProbeMachineOptions options{
       .measure = o.probe, .cpu = o.cpu, .ranks = o.ranks, .date = this_month()};
   options.probe.seconds = o.seconds;
   options.probe.disk_folder = o.disk;
@@ -61,7 +61,7 @@ int probe_action(const DoctorOptions& o) {
     options.probe.on_step = [](std::string_view what) {
       observe::Console::standard_error().print_line(fmt::format("measuring {} ...", what));
     };
-  tools::probe_machine(options, [&](const tools::ProbedMachine& machine) { report(o, machine); });
+  machine::probe_machine(options, [&](const machine::ProbedMachine& machine) { report(o, machine); });
   return kExitGood;
 }
 
@@ -99,7 +99,6 @@ Verb add_doctor(CLI::App& app) {
   o->recipe.add_to(*command, true, "with a recipe: number of timed steps (5)");
   command->get_option("RECIPE")->required(false)->description(
       "run a few steps of this recipe and compare them with its plan");
-  command->remove_option(command->get_option("--run-dir"));  // nothing is written
   command->add_option("--cluster", o->cluster,
                       "with a recipe: the cluster to plan for, a phrase or a file written by --probe; "
                       "default: this machine, probed briefly");

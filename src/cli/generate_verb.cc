@@ -2,85 +2,162 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/model_source.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
-#include "config/names.h"
 #include "observe/console.h"
 #include "tools/generate.h"
-#include "train/loop.h"
 
 namespace quintet::cli {
 namespace {
 
+using nlohmann::ordered_json;
+
 struct GenerateVerbOptions {
-  std::string folder;
+  ModelSourceOptions model;
   tools::GenerateOptions generate;
-  std::string device;
-  int64_t step = -1;  // -1: the newest
+  std::string prompt_file, score;
   bool json = false;
 };
 
+std::vector<std::string> lines_of(const std::string& file) {
+  std::vector<std::string> lines;
+  const std::string text = base::read_file(file);
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    const size_t next = end + 1;
+    if (end > begin && text[end - 1] == '\r') --end;
+    if (end > begin) lines.push_back(text.substr(begin, end - begin));
+    begin = next;
+  }
+  if (lines.empty()) base::fail_user("{} has no lines", file);
+  return lines;
+}
+
+// Lines of {"text": ...} in; the same with tokens and log-probabilities out.
+int score_action(const GenerateVerbOptions& o) {
+  std::vector<std::string> texts;
+  for (const generate::Task& task : generate::parse_tasks(base::read_file(o.score), o.score)) {
+    if (!task.choices.empty()) base::fail_user("{}: --score takes lines of {{\"text\": ...}}", o.score);
+    texts.push_back(task.text);
+  }
+  for (const tools::ScoredText& s : tools::score_texts(o.model.folder, texts, o.model.options())) {
+    double sum = 0;
+    ordered_json probs = ordered_json::array({nullptr});  // nothing precedes the first token
+    for (const double p : s.log_probs) probs.push_back(p), sum += p;
+    print(base::json_text(
+              ordered_json{{"text", s.text}, {"tokens", s.tokens}, {"log_probs", probs}, {"log_prob", sum}}) +
+          "\n");
+  }
+  return kExitGood;
+}
+
+ordered_json to_json(const tools::Generated& g) {
+  return {{"prompt", g.prompt},
+          {"text", g.text},
+          {"prompt_tokens", g.prompt_tokens},
+          {"ids", g.ids},
+          {"finish", g.stopped ? "stop" : "length"}};
+}
+
 int generate_action(const GenerateVerbOptions& o) {
+  if (!o.score.empty()) return score_action(o);
   tools::GenerateOptions options = o.generate;
-  options.threads = train::kernel_threads({}, 1);
-  if (!o.device.empty()) options.device = config::value_of<config::DeviceKind>(o.device);
-  options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
-  if (o.step >= 0) options.step = o.step;
+  options.source = o.model.options();
+  if (!o.prompt_file.empty()) {
+    const std::vector<std::string> more = lines_of(o.prompt_file);
+    options.prompts.insert(options.prompts.end(), more.begin(), more.end());
+  }
+  if (options.prompts.empty()) options.prompts.push_back("The ");
+  const bool one = options.prompts.size() == 1;
   bool begun = false;
   // A file or pipe gets the bytes as they are.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   base::PrintableStream safe;
-  if (!o.json)
-    options.on_text = [&](std::string_view piece) {
-      if (!begun) print(terminal ? safe.add(options.prompt) : options.prompt);
+  const auto shown = [&](std::string_view text) { print(terminal ? safe.add(text) : std::string(text)); };
+  if (!o.json && one)
+    options.on_text = [&](size_t, std::string_view piece) {
+      if (!begun) shown(options.prompts[0]);
       begun = true;
-      print(terminal ? safe.add(piece) : std::string(piece));
+      shown(piece);
     };
-  const std::string text = tools::generate(o.folder, options);
-  if (o.json)
-    print(base::json_text(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}}) + "\n");
-  else
+  const std::vector<tools::Generated> texts = tools::generate_texts(o.model.folder, options);
+  if (!o.json && one) {
+    if (!begun) shown(options.prompts[0]);
     print(safe.finish() + "\n");
+    return kExitGood;
+  }
+  for (const tools::Generated& g : texts) {
+    if (o.json)
+      print(base::json_text(to_json(g)) + "\n");
+    else
+      print((terminal ? base::printable(g.prompt + g.text) : g.prompt + g.text) + "\n\n");
+  }
   return kExitGood;
 }
 
 }  // namespace
 
 Verb add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "generate text from a run or a checkpoint");
+  CLI::App* command =
+      app.add_subcommand("generate", "generate text from a run, a checkpoint or a Hugging Face folder");
   auto o = std::make_shared<GenerateVerbOptions>();
+  o->model.add_to(*command);
   command
-      ->add_option("RUN_FOLDER", o->folder,
-                   "a run folder, of which the newest checkpoint is taken, or a checkpoint")
-      ->required();
-  command->add_option("--step", o->step, "the checkpoint of this step instead of the newest")
-      ->type_name("N")
-      ->check(integer_in(0, int64_t{1} << 53));
-  command->add_flag("--ema", o->generate.averages, "use the averages of the weights (optimizer.ema)");
-  command->add_option("--prompt", o->generate.prompt, "text to continue")
-      ->type_name("TEXT")
-      ->capture_default_str();
-  command->add_option("--tokens", o->generate.tokens, "number of tokens to generate")
+      ->add_option("--prompt", o->generate.prompts, "text to continue; may be repeated (default: \"The \")")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  command->add_option("--prompts", o->prompt_file, "file with a prompt per line")->type_name("FILE");
+  command->add_option("--tokens", o->generate.tokens, "number of tokens to generate, at most")
       ->type_name("N")
       ->capture_default_str()
       ->check(integer_in(1, 1'000'000));
-  command
-      ->add_option("--temperature", o->generate.temperature,
-                   "sampling temperature; 0 selects the most likely token")
+  graph::Sampling& s = o->generate.sampling;
+  command->add_option("--temperature", s.temperature, "sampling temperature; 0 selects the most likely token")
       ->type_name("T")
       ->capture_default_str()
       ->check(number_in(0, 1e6));
-  command->add_option("--seed", o->generate.seed, "seed; the same seed gives the same text")
+  command->add_option("--top-k", s.top_k, "only the K most likely tokens; 0: all")
+      ->type_name("K")
+      ->capture_default_str()
+      ->check(integer_in(0, int64_t{1} << 31));
+  command->add_option("--top-p", s.top_p, "only the most likely tokens that together have probability P")
+      ->type_name("P")
+      ->capture_default_str()
+      ->check(number_in(0, 1));
+  command->add_option("--min-p", s.min_p, "only tokens at least P times as likely as the most likely one")
+      ->type_name("P")
+      ->capture_default_str()
+      ->check(number_in(0, 1));
+  command
+      ->add_option("--repetition-penalty", s.repetition_penalty,
+                   "divides the logits of tokens that have occurred (multiplies negative ones)")
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(number_in(1e-6, 1e6));
+  command->add_option("--stop", o->generate.stops, "end a text before this string; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  command->add_flag("--ignore-eos", o->generate.ignore_ends, "go on after a token that ends texts");
+  command->add_option("--batch", o->generate.batch, "prompts generated at once, at most")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(integer_in(1, 4096));
+  command
+      ->add_option("--seed", o->generate.seed,
+                   "seed; the same seed gives the same text for a prompt, whatever the other prompts")
       ->type_name("S")
       ->capture_default_str()
       ->check(integer_in(0, int64_t{1} << 53));
   command
-      ->add_option("--device", o->device,
-                   "device to run on (default: that of the run if available, otherwise the CPU)")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_flag("--json", o->json, "print prompt and text as JSON");
+      ->add_option("--score", o->score,
+                   "print log-probabilities of the texts in this file, lines of {\"text\": ...}, instead")
+      ->type_name("FILE.jsonl");
+  command->add_flag("--json", o->json, "print a line of JSON per prompt");
   return {command, [o] { return generate_action(*o); }};
 }
 

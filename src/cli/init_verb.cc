@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
-#include "cli/write_recipe.h"
 #include "config/parse.h"
 #include "config/presets.h"
 #include "observe/console.h"
+#include "tools/starter_recipe.h"
 #include "train/run_data.h"
 
 namespace quintet::cli {
@@ -21,9 +21,12 @@ namespace {
 
 struct InitOptions {
   std::string file = "recipe.toml";
-  RecipeWishes wishes;
+  tools::RecipeWishes wishes;
   bool yes = false, overwrite = false;
 };
+
+// What this build can use.
+std::string default_device() { return *QUINTET_GPU == '\0' ? "cpu" : "cuda"; }
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -68,11 +71,11 @@ std::string missing_data(const std::string& path) {
 }
 
 // Asks for what no option gave.
-void ask_all(RecipeWishes& w) {
+void ask_all(tools::RecipeWishes& w) {
   if (w.data.empty())
     w.data = ask("Which text to train on? A file, a folder or a token file", "", missing_data);
   if (w.model.empty())
-    w.model = ask(fmt::format("Which model? {}", fmt::join(preset_names(), ", ")), kDefaultPreset,
+    w.model = ask(fmt::format("Which model? {}", fmt::join(preset_names(), ", ")), tools::kDefaultPreset,
                   [](const std::string& answer) {
                     return config::find_preset(answer) != nullptr ? "" : "that is not one of the presets";
                   });
@@ -81,7 +84,7 @@ void ask_all(RecipeWishes& w) {
       return answer == "cpu" || answer == "cuda" ? "" : "cpu or cuda";
     });
   if (w.ranks == 0) w.ranks = ask_number("On how many ranks (GPUs, or threads of this process)?", 1, 65536);
-  if (w.steps == 0) w.steps = ask_number("How many steps?", kDefaultSteps, int64_t{1} << 30);
+  if (w.steps == 0) w.steps = ask_number("How many steps?", tools::kDefaultSteps, int64_t{1} << 30);
 }
 
 int init_action(InitOptions o) {
@@ -92,7 +95,8 @@ int init_action(InitOptions o) {
     base::fail_user("--data is needed: a text file, a folder of text files, or a token file to train on");
   if (const std::string why = missing_data(o.wishes.data); !why.empty()) base::fail_user("{}", why);
   const base::Path folder = std::filesystem::absolute(o.file).lexically_normal().parent_path();
-  const std::string text = recipe_text(o.wishes, folder);
+  if (o.wishes.device.empty()) o.wishes.device = default_device();
+  const std::string text = tools::starter_recipe(o.wishes, folder);
   config::parse(text, {}, o.file);  // throws when the wishes do not fit each other
   base::write_file_atomically(o.file, text);
   print(
@@ -128,7 +132,7 @@ Verb add_init(CLI::App& app) {
   command->add_option("--batch", o->wishes.batch, "sequences per step")
       ->type_name("N")
       ->check(integer_in(1, int64_t{1} << 30));
-  command->add_option("--steps", o->wishes.steps, fmt::format("number of steps ({})", kDefaultSteps))
+  command->add_option("--steps", o->wishes.steps, fmt::format("number of steps ({})", tools::kDefaultSteps))
       ->type_name("N")
       ->check(integer_in(1, int64_t{1} << 30));
   command->add_flag("-y,--yes", o->yes, "ask nothing");

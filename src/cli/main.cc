@@ -91,11 +91,11 @@ int run(int argc, char** argv) {
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 128 + n stopped by "
       "signal n, 1 any other failure.");
   const std::vector<Verb> verbs = {
-      add_init(app),    add_train(app),    add_check(app),      add_verify(app),   add_program(app),
-      add_plan(app),    add_schedule(app), add_report(app),     add_generate(app), add_tokenizer(app),
-      add_prepare(app), add_data(app),     add_doctor(app),     add_bench(app),    add_checkpoint(app),
-      add_explain(app), add_recipe(app),   add_completion(app), add_man(app),      add_replay(app),
-      add_export(app),  add_convert(app),  add_diff(app),       add_logits(app)};
+      add_init(app),       add_train(app),    add_check(app),   add_verify(app),     add_program(app),
+      add_plan(app),       add_schedule(app), add_report(app),  add_generate(app),   add_eval(app),
+      add_tokenizer(app),  add_prepare(app),  add_data(app),    add_doctor(app),     add_bench(app),
+      add_checkpoint(app), add_explain(app),  add_recipe(app),  add_completion(app), add_man(app),
+      add_replay(app),     add_export(app),   add_convert(app), add_diff(app),       add_logits(app)};
   refuse_empty_values(app);
   if (argc < 2) {
     print_report(app.help());

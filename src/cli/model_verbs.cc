@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "base/printable.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
@@ -91,7 +92,7 @@ Verb add_logits(CLI::App& app) {
     std::string out;
   };
   auto o = std::make_shared<LogitsOptions>();
-  o->recipe.add_to(*command, true, "ignored");
+  o->recipe.add_to(*command, true, "");
   command->add_option("--ids", o->ids, "token ids, separated by commas")->delimiter(',')->required();
   command->add_option("--out", o->out, "safetensors file to write: logits [tokens, vocab]")->required();
   return {command, [o] {

@@ -124,7 +124,7 @@ Verb add_prepare(CLI::App& app) {
       ->type_name("N");
   command->add_flag("--overwrite", o->overwrite, "replace what the folder has");
   auto damaged = std::make_shared<std::string>("fail");
-  command->add_option("--damaged", *damaged, "what a record that is no JSON, or has no such field, does")
+  command->add_option("--damaged", *damaged, "what to do with a record that is not JSON or lacks the field")
       ->capture_default_str()
       ->check(CLI::IsMember({"fail", "skip"}));
   auto chat = std::make_shared<PrepareChatVerb>();

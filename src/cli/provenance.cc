@@ -5,12 +5,12 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "tools/machine_facts.h"
+#include "machine/facts.h"
 
 namespace quintet::cli {
 
 base::Provenance provenance() {
-  const tools::MachineFacts facts = tools::inspect_machine();
+  const machine::MachineFacts facts = machine::inspect_machine();
   std::error_code ignored;
   return {.version = QUINTET_VERSION,
           .command = base::command_line(),

@@ -16,8 +16,8 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
   command.add_option("--set", sets, "override a key, e.g. --set parallel.tp=4; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--steps", steps, steps_help)->type_name("N")->check(integer_in(1, int64_t{1} << 30));
-  command.add_option("--run-dir", run_dir, "run folder (run.dir)")->type_name("FOLDER");
+  if (!steps_help.empty())
+    command.add_option("--steps", steps, steps_help)->type_name("N")->check(integer_in(1, int64_t{1} << 30));
   if (with_dtype)
     command
         .add_option(

@@ -3,6 +3,8 @@
 // SIGHUP that is ignored (nohup) stays so.
 #pragma once
 
+#include <cstdint>
+
 namespace quintet::cli {
 
 void install_signal_handlers();

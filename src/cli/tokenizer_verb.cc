@@ -23,12 +23,6 @@ struct TokenizerVerbOptions {
 
 using Action = std::function<int(const TokenizerVerbOptions&)>;
 
-std::string ids_text(std::span<const int32_t> ids) {
-  std::string text;
-  for (const int32_t id : ids) text += fmt::format("{}{}", text.empty() ? "" : " ", id);
-  return text + "\n";
-}
-
 int train_action(const TokenizerVerbOptions& o) {
   tools::TrainTokenizerOptions options = o.train;
   options.paths = o.paths;
@@ -44,20 +38,7 @@ int train_action(const TokenizerVerbOptions& o) {
 
 int encode_action(const TokenizerVerbOptions& o) {
   const auto tokenizer = tokenizer::load_tokenizer(o.tokenizer);
-  const std::string contents = base::read_file(o.file);
-  std::vector<int32_t> ids;
-  if (!o.lines) {
-    tokenizer->encode(contents, ids, !o.no_special);
-    print(ids_text(ids));
-    return kExitGood;
-  }
-  for (std::string_view left = contents; !left.empty();) {
-    const size_t end = std::min(left.find('\n'), left.size());
-    ids.clear();
-    tokenizer->encode(left.substr(0, end), ids, !o.no_special);
-    print(ids_text(ids));
-    left.remove_prefix(std::min(end + 1, left.size()));
-  }
+  print(tools::encode_text(*tokenizer, base::read_file(o.file), o.lines, !o.no_special));
   return kExitGood;
 }
 

@@ -122,6 +122,7 @@ Verb add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "train a recipe");
   auto o = std::make_shared<TrainOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  command->add_option("--run-dir", o->recipe.run_dir, "run folder (run.dir)")->type_name("FOLDER");
   add_cluster_option(*command, o->cluster);
   o->recipe.add_passes_to(*command);
   command->add_flag(

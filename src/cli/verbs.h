@@ -28,7 +28,8 @@ struct RecipeOptions {
   std::string run_dir, dtype;
   int64_t steps = 0;  // 0: not given
 
-  // With steps_is_run, --steps sets run.steps.
+  // --steps exists unless its help is empty; with steps_is_run it sets run.steps. --run-dir is left to verbs
+  // that write a run folder.
   void add_to(CLI::App& command, bool with_dtype, const std::string& steps_help);
   config::Recipe load(bool steps_is_run = true) const;
   // --disable-pass, for verbs that compile a program to run or to read it.
@@ -46,6 +47,7 @@ Verb add_program(CLI::App& app);
 Verb add_plan(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_generate(CLI::App& app);
+Verb add_eval(CLI::App& app);
 Verb add_export(CLI::App& app);
 Verb add_convert(CLI::App& app);
 Verb add_diff(CLI::App& app);

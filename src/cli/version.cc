@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/mpi.h"
-#include "tools/machine_facts.h"
+#include "machine/facts.h"
 
 namespace quintet::cli {
 
@@ -16,7 +16,7 @@ std::string version_text() {
   line("build", fmt::format("{}, {}", QUINTET_BUILD_TYPE, QUINTET_COMPILER));
   line("libraries", QUINTET_LIBRARIES);
   line("MPI", comm::mpi_available() ? comm::mpi_version() : "not built in");
-  const std::vector<std::string> sets = tools::inspect_machine().matmul_sets;
+  const std::vector<std::string> sets = machine::inspect_machine().matmul_sets;
   line("CPU kernels", fmt::format("{} on this processor (of {})", sets.back(), fmt::join(sets, ", ")));
   line("GPU kernels", *QUINTET_GPU == '\0' ? "not built in" : QUINTET_GPU);
   text.pop_back();  // CLI11 ends the text

@@ -62,6 +62,18 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .groups = models::param_groups(r.optimizer)};
 }
 
+// A decoded row is a sequence of its own; a prompt or a pack of texts is one.
+graph::BuildOptions entry_options(const config::Recipe& r, const Serving& serving,
+                                  const Serving::Entry& entry) {
+  graph::BuildOptions options = build_options(r, entry.mode);
+  options.tokens = entry.rows;
+  options.seq_len = entry.mode == graph::Mode::Decode ? 1 : entry.rows;
+  options.packed = entry.mode == graph::Mode::Score;
+  options.cache = serving.cache;
+  options.sampling = serving.sampling;
+  return options;
+}
+
 // A kind of step other than that of batch.accumulation micro-batches.
 struct StepKind {
   int64_t accumulation = 0;
@@ -111,7 +123,8 @@ struct Front {
   std::optional<Fit> fit;
   graph::Graph model, logical;  // before and after recompute
   layout::LocalGraph local, evaluate;
-  graph::StepGraph step;  // the optimizer's, of the whole model
+  std::vector<layout::LocalGraph> entries;  // Serving::entries; `local` is the first, before passes
+  graph::StepGraph step;                    // the optimizer's, of the whole model
   layout::LocalGraph local_step;
 };
 
@@ -135,12 +148,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   const ModelFn model = options.model ? options.model : [&](const graph::BuildOptions& build) {
     return models::build(recipe.model, build);
   };
-  const auto build = [&](graph::Mode mode) {
-    graph::Graph g = pass("build", [&] { return model(build_options(recipe, mode)); });
+  const auto build_with = [&](const graph::BuildOptions& how) {
+    graph::Graph g = pass("build", [&] { return model(how); });
     graph::verify(g, "build");
     pass.dump("build", g);
     return g;
   };
+  const auto build = [&](graph::Mode mode) { return build_with(build_options(recipe, mode)); };
   const std::vector<layout::OpRule> rules = model.rules();
   const auto partition = [&](const graph::Graph& logical, const layout::Layout& layout) {
     layout::LocalGraph local = pass("partition", [&] { return layout::partition(logical, layout, rules); });
@@ -163,10 +177,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     return local;
   };
 
-  graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  const bool infers = options.infer || options.serving;
+  graph::Graph plain = options.serving
+                           ? build_with(entry_options(recipe, *options.serving, options.serving->entries[0]))
+                           : build(infers ? graph::Mode::Infer : graph::Mode::Train);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
-  const bool recomputes = !options.infer && runs(OptionalPass::Recompute);
+  const bool recomputes = !infers && runs(OptionalPass::Recompute);
   std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
   if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
@@ -177,15 +194,22 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
-  Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
+  Pipeline pipeline = make_pipeline(recipe, logical, infers);
   layout::LocalGraph local = partition(logical, layout);
   const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
-  if (!options.infer) local = fold(std::move(local), options.fold_backward && !parts_backward);
+  if (!infers) local = fold(std::move(local), options.fold_backward && !parts_backward);
+  std::vector<layout::LocalGraph> entries;
+  if (options.serving)
+    for (const Serving::Entry& entry : options.serving->entries)
+      entries.push_back(fold(
+          partition(entries.empty() ? logical : build_with(entry_options(recipe, *options.serving, entry)),
+                    layout),
+          false));
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = fold(partition(build(graph::Mode::Evaluate), layout), false);
   graph::StepGraph step;
   layout::LocalGraph local_step;
-  if (options.infer) {
+  if (infers) {
     step.states = graph::weight_states(logical, recipe.precision.compute);
   } else {
     step = pass("build step", [&] {
@@ -199,8 +223,9 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     graph::verify(local_step.graph, "partition step", /*local=*/true);
     pass.dump("partition step", local_step.graph);
   }
-  return {std::move(layout), std::move(pipeline), std::move(fit),  std::move(plain),     std::move(logical),
-          std::move(local),  std::move(evaluate), std::move(step), std::move(local_step)};
+  return {std::move(layout),  std::move(pipeline),  std::move(fit),      std::move(plain),
+          std::move(logical), std::move(local),     std::move(evaluate), std::move(entries),
+          std::move(step),    std::move(local_step)};
 }
 
 struct Lowered {
@@ -221,27 +246,31 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                                front.step.storage_classes(), front.step.state_blocks());
   });
   layout::FlatStep flat;
-  if (!options.infer) {
+  const bool infers = options.infer || options.serving;
+  if (!infers) {
     flat = pass("flatten", [&] {
       return passes::flatten(front.step, front.local_step, groups, front.layout.mesh, place);
     });
     pass.dump("flatten", flat.graph);
   }
   std::vector<program::VariantOptions> variants;
-  if (!options.infer)
+  if (!infers)
     for (const StepKind& kind : step_kinds(recipe)) {
       const bool pipeline = front.pipeline.schedule.has_value();
       variants.push_back({.accumulation = static_cast<int>(kind.accumulation),
                           .measures = kind.measures,
                           .schedule = pipeline ? &front.pipeline.variants[variants.size()] : nullptr});
     }
+  std::vector<const layout::LocalGraph*> entries;
+  for (const layout::LocalGraph& entry : front.entries) entries.push_back(&entry);
   program::Program program = pass("lower", [&] {
-    return program::lower({.train = options.infer ? nullptr : &front.local,
+    return program::lower({.train = infers ? nullptr : &front.local,
                            .evaluate = options.evaluate ? &front.evaluate : nullptr,
-                           .infer = options.infer ? &front.local : nullptr,
+                           .infer = infers && entries.empty() ? &front.local : nullptr,
+                           .entries = entries,
                            .groups = &groups,
                            .states = &front.step.states,
-                           .step = options.infer ? nullptr : &flat,
+                           .step = infers ? nullptr : &flat,
                            .stages = &front.pipeline.stages,
                            .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr,
                            .variants = std::move(variants)},
@@ -396,6 +425,12 @@ void verify_together(const Ranks& classes) {
 }
 
 }  // namespace
+
+int Serving::find(graph::Mode mode, int64_t rows) const {
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (entries[i].mode == mode && entries[i].rows == rows) return static_cast<int>(i);
+  return -1;
+}
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   return compile_one(recipe, options, true);

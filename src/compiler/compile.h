@@ -27,11 +27,26 @@ struct PassRecord {
   int64_t nanos = 0;
 };
 
+// A program that generates text instead of training: its entries, which are Program::variants in this order.
+struct Serving {
+  struct Entry {
+    graph::Mode mode = graph::Mode::Prefill;  // or Decode, Score
+    int64_t rows = 0;  // of a prompt; sequences that are decoded at once; of packed texts
+  };
+  std::vector<Entry> entries;
+  graph::CacheShape cache = {};  // Prefill and Decode
+  graph::Sampling sampling = {};
+
+  // The index of an entry; -1: there is none.
+  int find(graph::Mode mode, int64_t rows) const;
+};
+
 struct CompileOptions {
   base::RankId rank{0};
-  bool evaluate = false;  // also lower an evaluation pass
-  bool infer = false;     // compile a forward pass to logits instead of training
-  ModelFn model;          // and the packages of its ops; empty: recipe.model (room models)
+  bool evaluate = false;                // also lower an evaluation pass
+  bool infer = false;                   // compile a forward pass to logits instead of training
+  std::optional<Serving> serving = {};  // compile these entries instead; implies infer
+  ModelFn model;                        // and the packages of its ops; empty: recipe.model (room models)
   // Scratch bytes of the backend's kernels: the backend selects kernels, the compiler plans their memory.
   std::function<int64_t(const program::Instr&)> workspace_bytes;
   // false: keep B and W separate even if the schedule does not split them (to measure each).

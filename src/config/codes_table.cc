@@ -409,7 +409,8 @@ constexpr ProblemCode kCodes[] = {
 
     // ---- Q20: the run and the machine
     {"Q2001", kDataExists,
-     "A path of data.path is no file, folder or token file. Paths in a recipe are relative to its folder, in "
+     "A path of data.path is not a file, folder or token file. Paths in a recipe are relative to its folder, "
+     "in "
      "--set to the working directory."},
     {"Q2002", kDataHasLabels,
      "Every document is one token long, or there is no text at all: no token has a next one to predict."},

@@ -101,7 +101,7 @@ class Dataset {
     int64_t begin = 0;       // first token in the corpus; -1: padding
     int64_t inputs = 0;      // positions
     int64_t next = -1;       // the token in the corpus that the last position predicts, or -1
-    bool restarts = true;    // positions and attention begin anew
+    bool restarts = true;    // positions and attention restart
     bool whole_end = false;  // its last token (label or input) ends a document
   };
   template <class F>

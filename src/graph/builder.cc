@@ -14,9 +14,10 @@ Builder::Builder(BuildOptions given) : options_(std::move(given)) {
     base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}",
                     options.tokens, options.seq_len);
   ids_ = row_input(InputKind::Ids);
-  labels_ = row_input(InputKind::Labels);
+  const bool cached = options.mode == Mode::Prefill || options.mode == Mode::Decode;
+  if (!cached) labels_ = row_input(InputKind::Labels);
   positions_ = row_input(InputKind::Positions);
-  documents_ = row_input(InputKind::Documents);
+  if (options.mode != Mode::Decode) documents_ = row_input(InputKind::Documents);
 }
 
 ValueId Builder::row_input(InputKind kind) {
@@ -72,6 +73,13 @@ ValueId Builder::rope(ValueId x, const std::vector<double>& inv_freq, double sca
 }
 
 ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) {
+  if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) {
+    if (o.sink.valid() || o.chunk > 0)
+      base::fail_user("generating text with a cache is not supported yet for models with {}",
+                      o.chunk > 0 ? "model.attention_chunk" : "model.attention_sinks");
+    const ValueId cached = cached_attention(q, k, v, o);
+    if (options_.mode == Mode::Decode) return cached;
+  }
   const ValueId documents = o.chunk == 0 ? documents_
                                          : emit(kSplitDocuments, {documents_, positions_},
                                                 {{"chunk", o.chunk}, {"seq_len", options_.seq_len}});
@@ -131,6 +139,7 @@ void Builder::head(ValueId x, ValueId w, double soft_cap) {
     if (soft_cap > 0) graph_.logits = emit(kSoftCap, {graph_.logits}, {{"cap", soft_cap}});
     return;
   }
+  if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) return emit_sample(x, w);
   head_x_ = x;
   head_w_ = w;
 }
@@ -192,7 +201,8 @@ Graph Builder::finish() {
   if (!done_) base::fail_user("the model has no head: call head(x, w) last");
   graph_.num_blocks = block_ + 1;
   assign_groups();
-  if (options_.mode != Mode::Infer) emit_loss();
+  if (options_.mode == Mode::Score) emit_scores();
+  if (!infers(options_.mode)) emit_loss();
   return std::move(graph_);
 }
 

@@ -9,7 +9,28 @@
 
 namespace quintet::graph {
 
-enum class Mode : uint8_t { Train, Evaluate, Infer };  // loss with gradients, loss alone, logits
+// Loss with gradients; loss alone; logits of all rows; the first pass over a prompt, which fills a cache and
+// samples a token; a token of every sequence, from a cache; log-probabilities of the labels.
+// What inference graphs return is Graph::logits: the logits, the sampled tokens or the log-probabilities.
+enum class Mode : uint8_t { Train, Evaluate, Infer, Prefill, Decode, Score };
+inline bool infers(Mode mode) { return mode >= Mode::Infer; }
+
+// The cache of keys and values (ops/cache.cc).
+struct CacheShape {
+  int64_t pages = 0, page_rows = 0;
+  int64_t sequences = 0;           // rows of the page table
+  int64_t pages_per_sequence = 0;  // entries of such a row
+  friend bool operator==(const CacheShape&, const CacheShape&) = default;
+};
+
+// How a token is chosen from its logits (ops/cache.cc).
+struct Sampling {
+  double temperature = 0;  // 0: the most likely token
+  int64_t top_k = 0;       // 0: all
+  double top_p = 1, min_p = 0, repetition_penalty = 1;
+  int64_t key = 0;    // of the random numbers: base::stream_key
+  int64_t vocab = 0;  // tokens from here on are never chosen; 0: all may be
+};
 
 // Parameters that a recipe treats alike: those whose names match, and no earlier group's pattern.
 struct ParamGroup {
@@ -30,6 +51,8 @@ struct BuildOptions {
   // Param::group of every parameter is the first that matches. A pattern that matches no parameter, or only
   // those of groups before it, is an error.
   std::vector<ParamGroup> groups = {};
+  CacheShape cache = {};  // Prefill and Decode
+  Sampling sampling = {};
 };
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
@@ -168,6 +191,11 @@ class Builder {
   Graph& graph() { return graph_; }
 
  private:
+  ValueId cached_attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options);
+  ValueId sequences();
+  ValueId page_table();
+  void emit_sample(ValueId x, ValueId w);
+  void emit_scores();
   void assign_groups();
   [[noreturn]] void fail_unmatched(std::string_view pattern) const;
   void emit_loss();
@@ -179,7 +207,8 @@ class Builder {
 
   BuildOptions options_;
   Graph graph_;
-  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_;
+  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_, sequences_,
+      page_table_;
   std::vector<ValueId> losses_;  // auxiliary
   int block_ = 0;
   int64_t salt_ = 0;

@@ -60,7 +60,7 @@ class Verifier {
     std::unordered_set<int32_t> listed;
     for (const Param& p : graph_.params()) {
       if (!exists(p.value) || graph_.value(p.value).kind != ValueKind::Param)
-        fail("the list of parameters names %{}, which is no parameter", p.value);
+        fail("the list of parameters names %{}, which is not a parameter", p.value);
       if (!listed.insert(p.value.value).second)
         fail("parameter {} is listed twice", graph_.value(p.value).name);
     }

@@ -7,6 +7,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/glob.h"
 #include "base/text.h"
 
 namespace quintet::hf {
@@ -23,14 +24,6 @@ config::HfConfig config_of(const base::Path& folder) {
 }
 
 }  // namespace
-
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*')
-    return matches(pattern.substr(1), name) || (!name.empty() && matches(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
-         matches(pattern.substr(1), name.substr(1));
-}
 
 ModelFolder::ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours)
     : source_(open_tensors(folder)),
@@ -65,7 +58,8 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
   for (const TensorInfo& t : source_->tensors()) {
     if (used.contains(t.name)) continue;
     bool known = model.tied && t.name == "lm_head.weight";
-    for (const std::string_view pattern : map_->family().unused) known = known || matches(pattern, t.name);
+    for (const std::string_view pattern : map_->family().unused)
+      known = known || base::glob_match(pattern, t.name);
     for (int64_t i = 0; i < predict_layers; ++i)
       if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i)))
         known = true, ++left_out;

@@ -30,7 +30,4 @@ class ModelFolder {
   std::vector<std::string> notes_;
 };
 
-// Whether a name matches a pattern with * and ?.
-bool matches(std::string_view pattern, std::string_view name);
-
 }  // namespace quintet::hf

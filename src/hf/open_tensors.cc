@@ -91,7 +91,8 @@ std::unique_ptr<TensorSource> open_tensors(const base::Path& path) {
     for (const char* ending : {".bin", ".pt", ".pth"})
       if (name.ends_with(ending)) return open_torch(path, {path});
     if (name != checkpoint::kManifestFile)
-      base::fail_user("'{}' is no file of weights: expected .safetensors, .bin, .pt or .pth", path.string());
+      base::fail_user("'{}' is not a file of weights: expected .safetensors, .bin, .pt or .pth",
+                      path.string());
   }
   if (is_own_checkpoint(path)) return std::make_unique<CheckpointSource>(checkpoint::find_checkpoint(path));
   if (!base::directory_exists(path)) base::fail_user("'{}' does not exist", path.string());

@@ -89,12 +89,14 @@ class Pickle::Machine {
   }
   void append(Id to, const std::vector<Id>& items) {
     Value& value = values_[to];
-    if (value.kind != Kind::List && value.kind != Kind::Object) fail("an append to what is no list");
+    if (value.kind != Kind::List && value.kind != Kind::Object)
+      fail("an append to something that is not a list");
     value.items.insert(value.items.end(), items.begin(), items.end());
   }
   void set(Id to, const std::vector<Id>& items) {
     Value& value = values_[to];
-    if (value.kind != Kind::Dict && value.kind != Kind::Object) fail("an item of what is no dict");
+    if (value.kind != Kind::Dict && value.kind != Kind::Object)
+      fail("an item of something that is not a dict");
     if (items.size() % 2 != 0) fail("a key without a value");
     for (size_t i = 0; i < items.size(); i += 2) value.pairs.emplace_back(items[i], items[i + 1]);
   }
@@ -248,7 +250,7 @@ class Pickle::Machine {
         return push_object();
       case 'b': {
         const Id state = pop(), object = top();
-        if (values_[object].kind != Kind::Object) fail("a state of what is no object");
+        if (values_[object].kind != Kind::Object) fail("a state of something that is not an object");
         values_[object].state = state;
         return;
       }

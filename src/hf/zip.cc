@@ -42,7 +42,7 @@ std::map<std::string, ZipEntry> read_zip(const base::InputFile& file, int64_t be
   int64_t last = -1;
   for (int64_t i = static_cast<int64_t>(tail.size()) - 22; i >= 0 && last < 0; --i)
     if (field<uint32_t>(tail, static_cast<size_t>(i)) == kEnd) last = i;
-  if (last < 0) fail("it is no zip archive");
+  if (last < 0) fail("it is not a zip archive");
   const auto at_end = static_cast<size_t>(last);
   auto count = static_cast<int64_t>(field<uint16_t>(tail, at_end + 10));
   auto directory_bytes = static_cast<int64_t>(field<uint32_t>(tail, at_end + 12));

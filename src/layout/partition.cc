@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "graph/cache_ops.h"
 #include "layout/rule.h"
 
 namespace quintet::layout {
@@ -45,7 +46,7 @@ LocalGraph Partitioner::run(const RuleTable& rules) {
   if (logical_.logits.valid()) out_.graph.logits = current(logical_.logits);
   for (graph::StepSum sum : logical_.step_sums) {
     sum.value = current(sum.value);
-    out_.graph.step_sums.push_back(std::move(sum));
+    out_.graph.step_sums.push_back(sum);
   }
   for (graph::BiasUpdate update : logical_.bias_updates) {
     update.bias = current(update.bias);
@@ -107,6 +108,9 @@ Placement source_of_model(const graph::Value& v, const Layout& layout) {
   Placement p = replicated(v.type.num_dims());
   for (size_t d = 0; d < v.type.dims.size(); ++d)
     if (v.type.dims[d].name == Dim::Tokens) p.dims[d] = layout.data();
+  if (graph::is_cache(v))
+    for (size_t d = 0; d < v.type.dims.size(); ++d)
+      if (v.type.dims[d].name == Dim::KvHeads) p.dims[d] = layout.atoms(Dim::KvHeads);
   return p;
 }
 

@@ -12,7 +12,6 @@ namespace {
 using graph::Builder;
 using graph::Dim;
 using graph::DimSize;
-using graph::Mode;
 using graph::ValueId;
 
 graph::Scope scope_of(config::BalanceScope scope) {
@@ -72,7 +71,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   // Inference drops nothing: its tokens arrive without the rest of their group.
   ValueId kept = selection.chosen;
   int64_t pad = 0;
-  if (moe.capacity_factor > 0 && options.mode != Mode::Infer) {
+  if (moe.capacity_factor > 0 && !graph::infers(options.mode)) {
     const int64_t capacity = capacity_of(moe, options.seq_len);
     kept = b.limit(selection, capacity, moe.capacity_group, moe.drop == config::DropPolicy::Position);
     if (moe.pad) pad = capacity * (options.tokens / (moe.capacity_group * options.seq_len));

@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "graph/op.h"
+#include "graph/cache_ops.h"
 #include "passes/rewrite.h"
 
 namespace quintet::passes {
@@ -35,8 +35,8 @@ class Pack {
     for (size_t i = 0; i < r_.size(); ++i) {
       const Node& n = r_.node(i);
       const auto operand = [&](size_t at) { return n.inputs[at]; };
-      if (n.op == &graph::kAttention || n.op == &graph::kAttentionDx) {
-        const size_t q = n.op == &graph::kAttention ? 0 : 1;
+      if (is_attention(n)) {
+        const size_t q = query_of(n);
         attention[{first(operand(q)), first(operand(q + 1)), operand(q + 2)}].push_back(i);
       }
       if (n.op == &graph::kSwiGlu) swiglu[{operand(0), operand(1)}].push_back(i);
@@ -115,7 +115,7 @@ class Pack {
     std::optional<Gradients> gradients;
   };
   void write(const Group& g) {
-    if (r_.node(g.uses[0]).op == &graph::kAttention || r_.node(g.uses[0]).op == &graph::kAttentionDx)
+    if (is_attention(r_.node(g.uses[0])))
       write_attention(g);
     else
       write_swiglu(g);
@@ -193,9 +193,20 @@ class Pack {
 
   // ---- Attention: q, k and v, of which q and k may be rotated in between ----
 
+  static bool is_attention(const Node& n) {
+    return n.op == &graph::kAttention || n.op == &graph::kAttentionDx || n.op == &graph::kCachedAttention;
+  }
+  // The operand q, which k and v follow.
+  static size_t query_of(const Node& n) {
+    return n.op == &graph::kAttention ? 0 : n.op == &graph::kAttentionDx ? 1 : 5;
+  }
+  static bool drops(const Node& n) {
+    return n.attrs.find("dropout") != nullptr && n.attrs.real("dropout") > 0;
+  }
+
   void find_attention(const Values& values, const Indices& uses, std::vector<Group>& groups) {
     const auto ropes = find_ropes(values);
-    if (!is_qkv(values) || !ropes || r_.node(uses[0]).attrs.real("dropout") > 0) return;
+    if (!is_qkv(values) || !ropes || drops(r_.node(uses[0]))) return;
     const auto projections =
         find_projections({before_rope(values[0], *ropes), before_rope(values[1], *ropes), values[2]});
     if (!projections) return;
@@ -317,10 +328,11 @@ class Pack {
     for (const size_t i : g.uses) {
       Node& use = r_.node(i);
       const bool is_dx = use.op == &graph::kAttentionDx;
-      const auto q = use.inputs.begin() + (is_dx ? 1 : 0);
+      const auto q = use.inputs.begin() + static_cast<ptrdiff_t>(query_of(use));
       *q = rotated;
       use.inputs.erase(q + 1, q + 3);
-      use.op = is_dx ? &graph::kQkvAttentionDx : &graph::kQkvAttention;
+      if (use.op != &graph::kCachedAttention)
+        use.op = is_dx ? &graph::kQkvAttentionDx : &graph::kQkvAttention;
       use.attrs.set("heads", heads);
       use.attrs.set("kv_heads", kv_heads);
     }

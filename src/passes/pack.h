@@ -6,7 +6,8 @@
 //
 // Not packed: projections with a bias or a norm of their own, frozen ones, those of parameters that several
 // layers share or whose gradients are first summed over ranks (fewer KV heads than tensor ranks), values that
-// ranks exchange (context parallelism), and attention with dropout.
+// ranks exchange (context parallelism), and attention with dropout. In text generation, attention to a cache
+// (graph/ops/cache.cc) is packed, the first pass over a prompt is not.
 #pragma once
 
 #include "layout/partition.h"

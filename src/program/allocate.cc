@@ -137,7 +137,9 @@ Peak peak_of(const Program& p) {
     now[static_cast<size_t>(b.memory_class)] += change;
     live += change;
   };
-  for (const auto* calls : {&p.calls, &p.eval_calls}) {
+  std::vector<const std::vector<Call>*> runs = {&p.calls, &p.eval_calls};
+  for (const StepVariant& variant : p.variants) runs.push_back(&variant.calls);
+  for (const auto* calls : runs) {
     for (const Call& call : *calls) {
       const std::vector<Instr>& instrs = p.bodies[static_cast<size_t>(call.body)].instrs;
       for (size_t i = 0; i < instrs.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "graph/cache_ops.h"
 #include "graph/fuse_adds.h"
 #include "graph/words.h"
 #include "program/lowering.h"
@@ -25,6 +26,8 @@ using layout::AtomList;
 using layout::LocalGraph;
 
 namespace {
+
+constexpr std::string_view kLogits = "logits";  // the buffer of logits of which tokens are chosen
 
 // Turns the nodes of one local graph into instructions.
 class GraphLowering {
@@ -60,6 +63,8 @@ class GraphLowering {
     }
     for (size_t i = 0; i < graph_.step_sums.size(); ++i)
       step_sums_.emplace(graph_.step_sums[i].value, static_cast<int>(i));
+    for (const Node& node : graph_.nodes())
+      if (node.op == &graph::kSample) sampled_ = node.inputs[0];
     find_transfers();
   }
 
@@ -200,6 +205,9 @@ class GraphLowering {
         if (input.spec == v.input) return operand = {input.buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
     }
+    if (graph::is_cache(v) || id == sampled_)
+      return operand = {kept(id == sampled_ ? kLogits : v.name), 0, v.type};
+    if (id == graph_.logits && e_.program().result.valid()) return operand = {e_.program().result, 0, v.type};
     if (v.kind == graph::ValueKind::State) {
       for (const StatePlace& state : e_.program().states)
         if (state.name == v.name) return operand = state.place;
@@ -218,6 +226,14 @@ class GraphLowering {
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
     if (id == graph_.logits) e_.program().result = buffer;
     return operand = {buffer, 0, type};
+  }
+
+  // A buffer that all entries share.
+  BufferId kept(std::string_view name) const {
+    const std::vector<Buffer>& all = e_.program().buffers;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Buffer& b) { return b.name == name; });
+    QUINTET_CHECK(found != all.end(), "no buffer for {}", name);
+    return BufferId(static_cast<int32_t>(found - all.begin()));
   }
 
   int step_sum(ValueId id) const {
@@ -256,7 +272,14 @@ class GraphLowering {
     for (const ValueId in : node.inputs) instr.in.push_back(view(in, rows, node.block));
     const int add = fused_.add_of[static_cast<size_t>(index)];
     if (add >= 0) instr.in.push_back(addend(node, index, add));
-    if (add < 0) share_memory(node, index);
+    if (node.op == &graph::kCacheAppend || node.op == &graph::kCachedAttention)
+      for (const auto& [o, i] : node.op->in_place) {
+        if (static_cast<size_t>(o) >= node.outputs.size()) continue;
+        places_[node.outputs[static_cast<size_t>(o)].index()] =
+            place(node.inputs[static_cast<size_t>(i)], node.block);
+      }
+    else if (add < 0)
+      share_memory(node, index);
     int num_grads = 0;
     std::vector<ValueId> outputs = node.outputs;
     if (add >= 0) outputs[0] = graph_.nodes()[static_cast<size_t>(add)].outputs[0];
@@ -467,6 +490,7 @@ class GraphLowering {
   std::map<int, int> last_contribution_;  // group -> node
   std::map<ValueId, int> step_sums_;
   std::vector<Transfer> transfers_;  // in the order of their producers
+  ValueId sampled_;                  // logits of which a token is chosen
   std::set<ValueId> chunk_local_;
   int64_t chunk_rows_ = 0;
   std::vector<int> last_use_;  // by value: the last node that reads it
@@ -515,19 +539,47 @@ std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states
   return table;
 }
 
-// In a pipeline several micro-batches are in flight at once, each with its own inputs.
+// In a pipeline several micro-batches are in flight at once, each with its own inputs. Entries share them:
+// the largest decides.
 void add_inputs(Emitter& e, const graph::Graph& graph) {
   const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
-  for (const graph::Value& v : graph.values())
-    if (v.kind == graph::ValueKind::Input && v.type.num_dims() == 1)
-      e.program().inputs.push_back(
-          {v.input, 0, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope)});
+  Program& p = e.program();
+  for (const graph::Value& v : graph.values()) {
+    if (v.kind != graph::ValueKind::Input || v.type.num_dims() != 1) continue;
+    const auto known =
+        std::find_if(p.inputs.begin(), p.inputs.end(), [&](const auto& i) { return i.spec == v.input; });
+    if (known == p.inputs.end()) {
+      p.inputs.push_back({v.input, 0, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope)});
+    } else {
+      int64_t& bytes = p.buffer(known->buffer).bytes;
+      bytes = std::max(bytes, v.type.bytes());
+    }
+  }
+}
+
+// What outlives an entry, one buffer for all of them: caches, and what the host reads.
+void add_kept(Emitter& e, const std::vector<const LocalGraph*>& entries) {
+  std::map<std::string_view, int64_t> bytes;
+  int64_t result = 0;
+  for (const LocalGraph* entry : entries) {
+    const graph::Graph& g = entry->graph;
+    for (const graph::Value& v : g.values())
+      if (graph::is_cache(v)) bytes[v.name] = v.type.bytes();
+    for (const Node& node : g.nodes())
+      if (node.op == &graph::kSample)
+        bytes[kLogits] = std::max(bytes[kLogits], g.type(node.inputs[0]).bytes());
+    result = std::max(result, g.type(g.logits).bytes());
+  }
+  for (const auto& [name, size] : bytes)
+    e.add_buffer(std::string(name), size, MemoryClass::Activations, Scope::Persistent);
+  if (result > 0)
+    e.program().result = e.add_buffer("result", result, MemoryClass::Activations, Scope::Persistent);
 }
 
 void add_states(Emitter& e, const graph::Graph& graph) {
   Program& p = e.program();
   for (const graph::Value& v : graph.values())
-    if (v.kind == graph::ValueKind::State)
+    if (v.kind == graph::ValueKind::State && !graph::is_cache(v))
       p.states.push_back(
           {v.name,
            {e.add_buffer(v.name, v.type.bytes(), MemoryClass::Parameters, Scope::Persistent), 0, v.type}});
@@ -602,8 +654,13 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   program.scalars = e.add_buffer("scalars", static_cast<int64_t>(program.scalar_table.size()) * kScalarBytes,
                                  MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
-  add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
-  add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
+  const LocalGraph* const first = graphs.train   ? graphs.train
+                                  : graphs.infer ? graphs.infer
+                                                 : graphs.entries.front();
+  add_inputs(e, first->graph);
+  add_states(e, first->graph);
+  for (const LocalGraph* entry : graphs.entries) add_inputs(e, entry->graph);
+  add_kept(e, graphs.entries);
   // States of the optimizer that belong to no parameter: every rank has them.
   for (const graph::StateDecl& s : *graphs.states)
     if (s.param.empty() && s.role == graph::Role::Moment)
@@ -617,6 +674,11 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   if (graphs.infer) {
     GraphLowering(e, groups, *graphs.infer, stages).lower(BodyKind::Infer, 0, {Phase::F});
     program.calls.push_back({e.current_body(), 0, true, true});
+  }
+  for (const LocalGraph* entry : graphs.entries) {
+    GraphLowering(e, groups, *entry, stages).lower(BodyKind::Infer, 0, {Phase::F});
+    program.variants.push_back(
+        {.micro_batches = 1, .measures = false, .calls = {{e.current_body(), 0, true, true}}});
   }
   if (graphs.train) {
     lower_begin(e);

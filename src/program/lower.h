@@ -35,6 +35,9 @@ struct Graphs {
   const layout::LocalGraph* train = nullptr;
   const layout::LocalGraph* evaluate = nullptr;  // may be null
   const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, returns logits
+  // Instead of either: forward only, each with a body of its own over the same parameters and caches. What is
+  // live in one shares its memory with the others. They are Program::variants, in this order.
+  std::vector<const layout::LocalGraph*> entries = {};
   const std::vector<layout::Group>* groups = nullptr;
   // Every state of the model: those of the step with train, else weights alone.
   const std::vector<graph::StateDecl>* states = nullptr;

@@ -9,7 +9,7 @@ namespace {
 // Calls fn with each row of `width` numbers.
 template <class Fn>
 void each_row(const std::vector<int64_t>& numbers, size_t width, const Fn& fn) {
-  QUINTET_CHECK(numbers.size() % width == 0, "{} numbers are no rows of {}", numbers.size(), width);
+  QUINTET_CHECK(numbers.size() % width == 0, "{} numbers do not form rows of {}", numbers.size(), width);
   for (size_t i = 0; i < numbers.size(); i += width) fn(&numbers[i]);
 }
 

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "report/markup.h"
 
 namespace quintet::report {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr double kUnits = 1000;      // of a drawing's width and height
 constexpr size_t kMostPoints = 700;  // of a curve
@@ -132,24 +135,22 @@ std::string grid_of(const std::vector<double>& ticks, const Scale& y) {
                      kUnits, kUnits);
 }
 
-// A list of numbers of six digits as JSON; none is infinite.
-std::string list_of(const std::vector<double>& values) {
-  std::string out = "[";
-  for (const double v : values) out += fmt::format("{}{:.6g}", out.size() == 1 ? "" : ",", v);
-  return out + "]";
+// Few digits, and whole numbers as such, to keep pages small: the browser shows no more.
+Json rounded(double v, int digits) {
+  if (!std::isfinite(v)) return nullptr;
+  const double r = std::strtod(fmt::format("{:.{}g}", v, digits).c_str(), nullptr);
+  if (r == std::floor(r) && std::abs(r) < 1e15) return static_cast<int64_t>(r);
+  return r;
+}
+Json list_of(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double v : values) list.push_back(rounded(v, 6));
+  return list;
 }
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out + "\"";
-}
-
-std::string data_script(const std::string& json) {
-  return fmt::format("<script type=\"application/json\">{}</script>\n", script_json(json));
+std::string data_script(const Json& json) {
+  return fmt::format("<script type=\"application/json\">{}</script>\n",
+                     script_json(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
 // Of a round number of seconds: "250 ms".
@@ -226,7 +227,8 @@ std::string chart(const Chart& c) {
   std::vector<double> ticks_x = c.ticks_x.empty() ? round_ticks(x.low, x.high, 5) : c.ticks_x;
   if (c.x == "step") std::erase_if(ticks_x, [](double t) { return t != std::floor(t); });
 
-  std::string drawing = grid_of(ticks_y, y), hover;
+  std::string drawing = grid_of(ticks_y, y);
+  Json hover = Json::array();
   std::vector<KeyItem> items;
   if (!c.marks.empty()) {
     std::string d;
@@ -259,8 +261,7 @@ std::string chart(const Chart& c) {
                               : Mark::Line});
     if (ideal) continue;
     const Points few = thinned(p);
-    hover += fmt::format("{}{{\"name\":{},\"x\":{},\"y\":{}}}", hover.empty() ? "" : ",", quoted(curve.name),
-                         list_of(few.x), list_of(few.y));
+    hover.push_back(Json::object({{"name", curve.name}, {"x", list_of(few.x)}, {"y", list_of(few.y)}}));
   }
   const auto y_text = c.y_text ? c.y_text : short_number;
   const auto x_text = c.x_text ? c.x_text : [](double v) { return base::thousands(std::llround(v)); };
@@ -273,10 +274,10 @@ std::string chart(const Chart& c) {
       fmt::format("{}<span class=\"xname\">{}</span>", x_labels(ticks_x, x, x_text), escaped(c.x)));
   // On a log axis the pointer's place is not proportional to x: such charts have few points and labels.
   if (!c.log_x)
-    out += data_script(fmt::format("{{\"x\":{},\"from\":{:.9g},\"to\":{:.9g},\"series\":[{}]}}", quoted(c.x),
-                                   x.low, x.high, hover));
+    out += data_script(Json::object(
+        {{"x", c.x}, {"from", rounded(x.low, 9)}, {"to", rounded(x.high, 9)}, {"series", hover}}));
   else
-    out += data_script("{\"x\":\"\",\"from\":0,\"to\":1,\"series\":[]}");
+    out += data_script(Json::object({{"x", ""}, {"from", 0}, {"to", 1}, {"series", Json::array()}}));
   return out + "</figure>\n";
 }
 
@@ -307,9 +308,9 @@ std::string bars(const std::vector<Bar>& list, double limit, const std::string& 
 std::string timeline(const Timeline& t) {
   if (t.seconds <= 0 || t.lanes.empty()) return {};
   std::vector<KeyItem> items;
-  std::string names, lanes;
+  Json names = Json::array(), lanes = Json::array();
   for (const auto& [name, ink] : t.names) {
-    names += fmt::format("{}{}", names.empty() ? "" : ",", quoted(name));
+    names.push_back(name);
     items.push_back({name, colour(ink)});
   }
   std::string out = "<figure class=\"timeline\">\n" + key(items) + "<div class=\"lanes\">\n";
@@ -320,25 +321,23 @@ std::string timeline(const Timeline& t) {
                        lane.thin ? "" : " class=\"head\"", escaped(lane.label), lane.thin ? " thin" : "", i,
                        kSvg);
     std::vector<std::string> paths(t.names.size());
-    std::string spans;
+    Json spans = Json::array();
     for (const Span& s : lane.spans) {
       const double width = std::max(kUnits * s.seconds / t.seconds, 0.3);
       paths[s.name] +=
           fmt::format("M{:.1f} 0h{:.1f}v1000h-{:.1f}z", kUnits * s.start / t.seconds, width, width);
-      spans += fmt::format("{}[{:.5g},{:.4g},{},{}]", spans.empty() ? "" : ",", s.start, s.seconds, s.name,
-                           s.micro);
+      spans.push_back(Json::array({rounded(s.start, 5), rounded(s.seconds, 4), s.name, s.micro}));
     }
     for (size_t n = 0; n < paths.size(); ++n)
       if (!paths[n].empty())
         out += fmt::format("<path style=\"fill:{}\" d=\"{}\"/>", colour(t.names[n].second), paths[n]);
     out += "</svg></div>\n";
-    lanes += fmt::format("{}[{}]", lanes.empty() ? "" : ",", spans);
+    lanes.push_back(std::move(spans));
   }
   const Scale x{0, t.seconds, false};
   out += fmt::format("<span></span><div class=\"scale\">{}</div>\n</div>\n",
                      x_labels(round_ticks(0, t.seconds, 4), x, time_text));
-  out += data_script(
-      fmt::format("{{\"seconds\":{:.6g},\"names\":[{}],\"lanes\":[{}]}}", t.seconds, names, lanes));
+  out += data_script(Json::object({{"seconds", rounded(t.seconds, 6)}, {"names", names}, {"lanes", lanes}}));
   return out + "</figure>\n";
 }
 
@@ -404,10 +403,11 @@ std::string mesh(const std::vector<MeshAxis>& axes) {
   const int64_t folds = columns > 8 && columns % 8 == 0 ? columns / 8 : 1;
   rows *= folds;
   columns /= folds;
-  std::string out = "<figure class=\"meshes\">\n<div class=\"pick\">", json;
+  std::string out = "<figure class=\"meshes\">\n<div class=\"pick\">";
+  Json shown = Json::array();
   for (const MeshAxis& a : axes) {
     out += fmt::format("<button type=\"button\">{} {}</button>", escaped(a.name), a.size);
-    json += fmt::format("{}{{\"axis\":{},\"size\":{}}}", json.empty() ? "" : ",", quoted(a.name), a.size);
+    shown.push_back(Json::object({{"axis", a.name}, {"size", a.size}}));
   }
   out += "</div>\n<div class=\"mesh\"><table><thead><tr><th></th>";
   const int64_t wide = std::min(columns, kMostColumns), high = std::min(rows, kMostRows);
@@ -426,7 +426,7 @@ std::string mesh(const std::vector<MeshAxis>& axes) {
   if (wide < columns || high < rows)
     out += fmt::format("<p class=\"soft small\">The first {} of {} ranks are drawn.</p>\n",
                        base::thousands(wide * high), base::thousands(rows * columns));
-  out += data_script(fmt::format("{{\"axes\":[{}]}}", json));
+  out += data_script(Json::object({{"axes", shown}}));
   return out + "</figure>\n";
 }
 

@@ -2,6 +2,7 @@
 // style and script are inside, and its content security policy forbids it to load anything.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -15,9 +15,9 @@
 #include "config/environment.h"
 #include "config/validate.h"
 #include "graph/flops.h"
+#include "machine/gpu_probe.h"
 #include "models/build.h"
 #include "program/ledger.h"
-#include "tools/gpu_probe.h"
 #include "tools/plan_assumptions.h"
 #include "train/loop.h"
 #include "train/loop_trace.h"
@@ -73,7 +73,7 @@ struct Peak {
 
 Peak peak_of(const std::string& device, const config::Precision& precision) {
   const base::DType dtype = precision.compute;
-  const hardware::Accelerator* found = find_by_device_name(device);
+  const hardware::Accelerator* found = machine::find_by_device_name(device);
   if (found == nullptr) return {};
   const hardware::Arithmetic arithmetic = dtype == base::DType::BF16  ? hardware::Arithmetic::BF16
                                           : dtype == base::DType::F16 ? hardware::Arithmetic::F16

@@ -12,9 +12,9 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
+#include "machine/gpu_probe.h"
+#include "machine/probe.h"
 #include "sim/time_breakdown.h"
-#include "tools/gpu_probe.h"
-#include "tools/probe.h"
 #include "tools/step_times.h"
 #include "train/gather_texts.h"
 #include "train/loop.h"
@@ -252,8 +252,8 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
 }
 
 hardware::Cluster probe_here(const config::Recipe& recipe, comm::World& world, const Place& place,
-                             int threads, const DoctorOptions& options, const MachineFacts& facts) {
-  ProbeOptions p;
+                             int threads, const DoctorOptions& options, const machine::MachineFacts& facts) {
+  machine::ProbeOptions p;
   p.seconds = options.probe_seconds;
   p.threads = threads;
   p.ranks_per_host = static_cast<int>(place.ranks_here);
@@ -262,13 +262,13 @@ hardware::Cluster probe_here(const config::Recipe& recipe, comm::World& world, c
   p.deterministic = recipe.run.deterministic;
   if (train::device_of(recipe) == exec::Device::Cuda) {
     p.seconds = std::max(p.seconds, kGpuProbeSeconds);
-    return cluster_of(probe_gpu(world, place.local_rank, p), facts, options.date);
+    return machine::cluster_of(machine::probe_gpu(world, place.local_rank, p), facts, options.date);
   }
   p.memory_bytes = int64_t{64} << 20;
   p.message_bytes = int64_t{4} << 20;
-  Probe found = probe(world, p);
+  machine::Probe found = machine::probe(world, p);
   found.processes = place.processes;
-  return cluster_of(found, facts, options.date);
+  return machine::cluster_of(found, facts, options.date);
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ std::optional<Diagnosis> diagnose_rank(const config::Recipe& recipe, const data:
   const auto say = [&](const std::string& line) {
     if (first && options.log) options.log(line);
   };
-  const MachineFacts facts = inspect_machine();
+  const machine::MachineFacts facts = machine::inspect_machine();
   plan::Assumptions assumptions;
   if (options.cluster) {
     assumptions.cluster = *options.cluster;

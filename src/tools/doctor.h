@@ -10,8 +10,8 @@
 #include "comm/communicator.h"
 #include "config/recipe.h"
 #include "data/batch.h"
+#include "machine/facts.h"
 #include "plan/plan.h"
-#include "tools/machine_facts.h"
 
 namespace quintet::tools {
 
@@ -55,8 +55,8 @@ struct Diagnosis {
   // Of the rank with the largest plan: the arena, its touched bytes, and bytes outside of it.
   int memory_rank = 0;
   int64_t planned_bytes = 0, measured_bytes = 0, extra_bytes = 0;
-  MachineFacts machine;  // before the steps
-  int cores = 1;         // cores that the ranks on that host share
+  machine::MachineFacts machine;  // before the steps
+  int cores = 1;                  // cores that the ranks on that host share
 
   double planned_of(Part part) const;
   double measured_of(Part part) const;

@@ -4,105 +4,28 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/philox.h"
 #include "base/printable.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
 #include "comm/local.h"
-#include "config/parse.h"
-#include "tokenizer/tokenizer.h"
+#include "generate/text_stream.h"
 #include "train/checkpointer.h"
-#include "train/element.h"
 #include "train/loop.h"
-#include "train/rank.h"
 #include "train/resume.h"
-#include "train/saved_state.h"
 
 namespace quintet::tools {
 
-using graph::InputKind;
+using generate::Source;
+
 namespace {
 
 constexpr double kMaxSampleFlops = 2e11;  // a few seconds on a small machine
-
-// The run's model on one rank, for inference.
-config::Recipe single_rank(config::Recipe recipe) {
-  recipe.parallel = {};
-  recipe.batch = {.global = 1, .micro = 1, .accumulation = 1};
-  recipe.precision = config::Precision::of(recipe.precision.compute);
-  recipe.optimizer.groups.clear();
-  return recipe;
-}
-
-config::DeviceKind device_for(const config::Recipe& recipe, const GenerateOptions& options) {
-  const config::DeviceKind wanted = options.device.value_or(recipe.run.device);
-  if (wanted != config::DeviceKind::Cuda) return wanted;
-  const auto missing = exec::missing(exec::Device::Cuda);
-  if (!missing) return wanted;
-  if (options.device)
-    base::fail_user("--device cuda: {}: {}; or use --device cpu", missing->why, missing->remedy);
-  if (options.log)
-    options.log(fmt::format(
-        "note: the run has run.device = \"cuda\", but {}: generating on the CPU, as with --device "
-        "cpu",
-        missing->why));
-  return config::DeviceKind::Cpu;
-}
-
-// Returns the logits after the last of `ids`, which must fit in seq_len.
-class Window {
- public:
-  Window(const config::Recipe& recipe, comm::World& world, checkpoint::Reader& weights,
-         const GenerateOptions& options)
-      : recipe_(recipe), rank_(recipe, world, {.threads = options.threads, .infer = true}) {
-    train::load_state(rank_, weights, {.weights_only = true, .averages = options.averages});
-  }
-
-  std::vector<double> logits(std::span<const int32_t> ids) {
-    const int64_t length = static_cast<int64_t>(ids.size()), rows = recipe_.data.seq_len;
-    QUINTET_CHECK(length > 0 && length <= rows, "{} tokens do not fit in a window of {}", length, rows);
-    rank_.executor().run(rank_.compiled().step, [&](int, const auto& inputs) {
-      for (const auto& [spec, data] : inputs)
-        for (int64_t i = 0; i < rows; ++i) {
-          // Rows after the text have no effect: attention is causal.
-          if (spec.kind == InputKind::Ids) data[i] = i < length ? ids[static_cast<size_t>(i)] : 0;
-          if (spec.kind == InputKind::Labels) data[i] = -1;
-          if (spec.kind == InputKind::Positions) data[i] = static_cast<int32_t>(i);
-          if (spec.kind == InputKind::Documents || spec.kind == InputKind::Samples) data[i] = 0;
-        }
-    });
-    const int64_t row_bytes = recipe_.model.vocab * base::size_of(recipe_.precision.compute);
-    const exec::HostBytes result =
-        rank_.executor().read({rank_.compiled().program.result, (length - 1) * row_bytes, row_bytes});
-    std::vector<double> out(static_cast<size_t>(recipe_.model.vocab));
-    for (size_t v = 0; v < out.size(); ++v)
-      out[v] = train::read_element(result.data(), recipe_.precision.compute, static_cast<int64_t>(v));
-    return out;
-  }
-
- private:
-  const config::Recipe recipe_;
-  train::Rank rank_;
-};
-
-// Samples a token from softmax(logits / temperature) with a uniform number in [0, 1).
-int32_t draw(const std::vector<double>& logits, double temperature, double uniform) {
-  const auto likeliest = std::max_element(logits.begin(), logits.end());
-  if (!std::isfinite(*likeliest))
-    base::fail_user("the model's output is not finite: the weights are damaged, or the run diverged");
-  if (temperature == 0) return static_cast<int32_t>(likeliest - logits.begin());
-  std::vector<double> weight(logits.size());
-  double sum = 0;
-  for (size_t i = 0; i < logits.size(); ++i)
-    sum += weight[i] = std::exp((logits[i] - *likeliest) / temperature);
-  double left = uniform * sum;
-  for (size_t i = 0; i < weight.size(); ++i)
-    if ((left -= weight[i]) < 0) return static_cast<int32_t>(i);
-  return static_cast<int32_t>(likeliest - logits.begin());
-}
+constexpr int64_t kDefaultLength = 2048;
 
 int64_t parameters_in(const checkpoint::Manifest& manifest) {
   int64_t count = 0;
@@ -111,70 +34,180 @@ int64_t parameters_in(const checkpoint::Manifest& manifest) {
   return count;
 }
 
-void require_averages(const checkpoint::Reader& weights) {
-  for (const checkpoint::SavedTensor& t : weights.manifest().tensors)
-    if (t.info.name.ends_with("/ema")) return;
-  base::fail_user("--ema: {} has no averages of the weights: its run had optimizer.ema = 0",
-                  weights.folder().string());
+void require_sampling(const graph::Sampling& s) {
+  if (!(s.temperature >= 0) || !std::isfinite(s.temperature))
+    base::fail_user("--temperature must be 0 or more; got {}", s.temperature);
+  if (s.top_k < 0) base::fail_user("--top-k must be 0 (all) or more; got {}", s.top_k);
+  if (!(s.top_p > 0 && s.top_p <= 1))
+    base::fail_user("--top-p must be above 0 and at most 1; got {}", s.top_p);
+  if (!(s.min_p >= 0 && s.min_p <= 1)) base::fail_user("--min-p must be between 0 and 1; got {}", s.min_p);
+  if (!(s.repetition_penalty > 0) || !std::isfinite(s.repetition_penalty))
+    base::fail_user("--repetition-penalty must be above 0; got {}", s.repetition_penalty);
 }
+
+template <class Fn>
+void run_ranks(const Source& source, const Fn& fn) {
+  const int64_t ranks = source.recipe.parallel.tp;
+  const int threads = train::kernel_threads(source.recipe, ranks);
+  comm::run_local_world(static_cast<int>(ranks), [&](comm::World& world) { fn(world, threads); });
+}
+
+bool is_first(const comm::World& world) { return world.rank() == base::RankId(0); }
 
 }  // namespace
 
-double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens) {
-  return 2.0 * static_cast<double>(parameters) * static_cast<double>(recipe.data.seq_len) *
-         static_cast<double>(tokens);
-}
-
-std::string generate(const base::Path& path, const GenerateOptions& options) {
-  checkpoint::Reader weights(train::find_checkpoint(path, options.step));
-  if (options.averages) require_averages(weights);
+std::vector<Generated> generate_texts(const base::Path& path, const GenerateOptions& options) {
   if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
-  if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
-    base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
-  config::Recipe recipe = single_rank(
-      train::recipe_of(weights.manifest(), (weights.folder() / checkpoint::kManifestFile).string()));
-  const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
-  std::vector<int32_t> ids = tokenizer->encode(options.prompt);
-  if (ids.empty()) base::fail_user("--prompt is empty; the model needs at least one token to continue");
-  const size_t prompt = ids.size();
-  recipe.run.device = device_for(recipe, options);
+  if (options.batch < 1) base::fail_user("--batch must be at least 1; got {}", options.batch);
+  require_sampling(options.sampling);
+  for (const std::string& stop : options.stops)
+    if (stop.empty()) base::fail_user("--stop needs a text that is not empty");
+  const Source source = generate::open_source(path, options.source);
+  std::vector<generate::Request> requests;
+  std::vector<Generated> texts;
+  for (const std::string& prompt : options.prompts) {
+    std::vector<int32_t> ids = source.tokenizer->encode(prompt);
+    if (ids.empty())
+      base::fail_user("--prompt: prompt {} is empty; the model needs at least one token to continue",
+                      requests.size() + 1);
+    for (const int32_t id : ids)
+      if (id >= source.recipe.model.vocab)
+        base::fail_user("the tokenizer gives token {}, but the model has {} (model.vocab)", id,
+                        source.recipe.model.vocab);
+    texts.push_back({.prompt = prompt, .text = {}, .prompt_tokens = static_cast<int64_t>(ids.size())});
+    requests.push_back({std::move(ids), options.tokens});
+  }
+  generate::number_requests(requests);
+  generate::GeneratorOptions how{
+      .batch = options.batch, .sampling = options.sampling, .log = options.source.log};
+  how.sampling.key = static_cast<int64_t>(base::stream_key(options.seed, "generate"));
+  how.sampling.vocab = source.tokenizer->vocab_size();  // the model may have more rows
+  const compiler::Serving serving = generate::serving_for(source.recipe, requests, how);
 
-  comm::run_local_world(1, [&](comm::World& world) {
-    Window window(recipe, world, weights, options);
-    const uint64_t key = base::stream_key(options.seed, "generate");
-    const size_t longest = static_cast<size_t>(recipe.data.seq_len);
-    // A token's text depends on its neighbours: a character may take several tokens, and the first word has
-    // no space before it. So all of the text is decoded, and a last character that is not complete is held
-    // back.
-    size_t shown = 0;
-    const auto show_new_text = [&] {
-      const std::string text = tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
-      if (text.size() <= shown || text.ends_with("\uFFFD")) return;
-      options.on_text(std::string_view(text).substr(shown));
-      shown = text.size();
+  run_ranks(source, [&](comm::World& world, int threads) {
+    generate::GeneratorOptions mine = how;
+    mine.threads = threads;
+    mine.local_rank = world.rank().value;
+    generate::Generator generator(source.recipe, world, serving, mine);
+    source.load(generator.rank());
+    std::vector<generate::TextStream> streams;
+    for (const generate::Request& r : requests)
+      streams.emplace_back(*source.tokenizer, r.prompt, options.stops);
+    std::vector<std::vector<int32_t>> ids(requests.size());
+    const auto show = [&](size_t i, const std::string& piece) {
+      if (is_first(world) && options.on_text && !piece.empty()) options.on_text(i, piece);
     };
-    for (int64_t i = 0; i < options.tokens; ++i) {
-      const std::span<const int32_t> all(ids);
-      std::vector<double> logits = window.logits(all.size() > longest ? all.last(longest) : all);
-      // The model may have more rows than the tokenizer has ids.
-      logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer->vocab_size())));
-      ids.push_back(draw(logits, options.temperature, base::uniform(key, static_cast<uint64_t>(i))));
-      if (options.on_text) show_new_text();
+    const std::vector<generate::Finish> finish = generator.run(requests, [&](size_t i, int32_t id) {
+      const bool end = std::find(source.ends.begin(), source.ends.end(), id) != source.ends.end();
+      if (end && !options.ignore_ends) return true;
+      ids[i].push_back(id);
+      show(i, streams[i].add(id));
+      return streams[i].stopped();
+    });
+    for (size_t i = 0; i < streams.size(); ++i) show(i, streams[i].finish());
+    if (!is_first(world)) return;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      texts[i].text = streams[i].text();
+      texts[i].ids = ids[i];
+      texts[i].stopped = finish[i] == generate::Finish::Stop;
     }
   });
-  return tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
+  return texts;
+}
+
+std::vector<ScoredText> score_texts(const base::Path& path, const std::vector<std::string>& texts,
+                                    const generate::SourceOptions& options) {
+  const Source source = generate::open_source(path, options);
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<ScoredText> out;
+  for (const std::string& text : texts) {
+    ids.push_back(source.tokenizer->encode(text));
+    ScoredText scored{.text = text, .tokens = {}, .log_probs = {}};
+    for (const int32_t id : ids.back()) scored.tokens.push_back(source.tokenizer->token(id));
+    out.push_back(std::move(scored));
+  }
+  run_ranks(source, [&](comm::World& world, int threads) {
+    const std::vector<generate::Scored> scores = generate::score(
+        source, world, ids, {.threads = threads, .local_rank = world.rank().value, .log = options.log});
+    if (!is_first(world)) return;
+    for (size_t i = 0; i < out.size(); ++i) out[i].log_probs = scores[i].log_probs;
+  });
+  return out;
+}
+
+generate::Evaluation evaluate_file(const base::Path& path, const base::Path& file,
+                                   generate::EvaluateOptions options, const generate::SourceOptions& how) {
+  const std::vector<generate::Task> tasks = generate::parse_tasks(base::read_file(file), file.string());
+  const Source source = generate::open_source(path, how);
+  if (options.max_length == 0)
+    options.max_length = source.recipe.data.seq_len > 1 ? source.recipe.data.seq_len : kDefaultLength;
+  if (source.recipe.model.max_positions > 0)
+    options.max_length = std::min(options.max_length, source.recipe.model.max_positions);
+  if (!options.prefix) options.prefix = source.prefix;
+  generate::Evaluation result;
+  run_ranks(source, [&](comm::World& world, int threads) {
+    const generate::Evaluation mine =
+        generate::evaluate(source, world, tasks, options,
+                           {.threads = threads, .local_rank = world.rank().value, .log = how.log});
+    if (is_first(world)) result = mine;
+  });
+  return result;
+}
+
+std::string to_text(const generate::Evaluation& e) {
+  std::string text;
+  if (e.texts > 0) {
+    text += fmt::format("{} texts, {} tokens predicted, {} bytes, {} words\n", e.texts, e.tokens, e.bytes,
+                        e.words);
+    text +=
+        fmt::format("perplexity per token {:.4f}, per byte {:.4f}, per word {:.4f}; {:.4f} bits per byte\n",
+                    e.perplexity(), e.byte_perplexity(), e.word_perplexity(), e.bits_per_byte());
+  }
+  if (e.questions > 0) {
+    const double n = static_cast<double>(e.questions);
+    text += fmt::format("{} questions: acc {:.4f}, acc_norm {:.4f}, acc_bytes {:.4f}\n", e.questions,
+                        static_cast<double>(e.right) / n, static_cast<double>(e.right_norm) / n,
+                        static_cast<double>(e.right_bytes) / n);
+  }
+  return text;
+}
+
+std::string to_json(const generate::Evaluation& e) {
+  nlohmann::ordered_json json;
+  if (e.texts > 0)
+    json["text"] = {{"texts", e.texts},
+                    {"tokens", e.tokens},
+                    {"bytes", e.bytes},
+                    {"words", e.words},
+                    {"log_prob", e.log_prob},
+                    {"perplexity", e.perplexity()},
+                    {"byte_perplexity", e.byte_perplexity()},
+                    {"word_perplexity", e.word_perplexity()},
+                    {"bits_per_byte", e.bits_per_byte()}};
+  if (e.questions > 0) {
+    const double n = static_cast<double>(e.questions);
+    json["choices"] = {{"questions", e.questions},
+                       {"acc", static_cast<double>(e.right) / n},
+                       {"acc_norm", static_cast<double>(e.right_norm) / n},
+                       {"acc_bytes", static_cast<double>(e.right_bytes) / n}};
+  }
+  return base::json_text(json, 2) + "\n";
 }
 
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
   if (tokens == 0) return std::nullopt;
   const base::Path saved = checkpoint::find_checkpoint(train::checkpoint_folder(recipe));
-  if (generate_flops(recipe, parameters_in(checkpoint::Reader(saved).manifest()), tokens) > kMaxSampleFlops)
-    return std::nullopt;
+  const double parameters = static_cast<double>(parameters_in(checkpoint::Reader(saved).manifest()));
   GenerateOptions options;
+  options.prompts = {"The "};
+  const auto prompt_tokens = static_cast<int64_t>(options.prompts[0].size());  // at most
   options.tokens = tokens;
+  if (recipe.model.max_positions > 0)
+    options.tokens = std::min(tokens, recipe.model.max_positions + 1 - prompt_tokens);
+  if (options.tokens < 1 || 2 * parameters * static_cast<double>(tokens + prompt_tokens) > kMaxSampleFlops)
+    return std::nullopt;
   options.seed = static_cast<uint64_t>(recipe.run.seed);
-  options.threads = train::kernel_threads(recipe, 1);
-  return base::printable(options.prompt + generate(saved, options));
+  return base::printable(options.prompts[0] + generate_texts(saved, options)[0].text);
 }
 
 }  // namespace quintet::tools

@@ -99,8 +99,8 @@ Exported as_exported(const base::Path& path, const ConvertOptions& options) {
       e.original_tensors = hf::open_tensors(e.original);
     }
   } else if (!model.hf.empty() && options.log) {
-    options.log(
-        fmt::format("note: '{}', where the run started, is gone: config.json is written anew", model.hf));
+    options.log(fmt::format(
+        "note: '{}', where the run started, is gone: config.json is generated from the recipe", model.hf));
   }
   std::string why_not;
   if (family == nullptr) family = config::hf_family_of(model, &why_not);

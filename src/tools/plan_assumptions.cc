@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "exec/executor.h"
+#include "machine/gpu_probe.h"
 #include "tools/bench_step.h"
-#include "tools/gpu_probe.h"
 #include "train/loop.h"
 
 namespace quintet::tools {
@@ -29,14 +29,15 @@ hardware::Cluster cluster_here(const config::Recipe& recipe, std::vector<std::st
   const int64_t ranks = recipe.parallel.world();
   if (recipe.run.device != config::DeviceKind::Cuda) return these_processors(ranks);
   std::string reason;
-  const std::vector<GpuFacts> gpus = list_gpus(reason);
+  const std::vector<machine::GpuFacts> gpus = machine::list_gpus(reason);
   if (!gpus.empty())
-    if (const auto cluster = cluster_of(gpus, ranks, inspect_machine(), reason)) {
+    if (const auto cluster = machine::cluster_of(gpus, ranks, machine::inspect_machine(), reason)) {
       notes.push_back(fmt::format("planned for {} of this machine's {} GPUs ({}), from catalogue data", ranks,
                                   gpus.size(), gpus.front().name));
       return *cluster;
     }
-  const hardware::Accelerator* known = gpus.empty() ? nullptr : find_by_device_name(gpus.front().name);
+  const hardware::Accelerator* known =
+      gpus.empty() ? nullptr : machine::find_by_device_name(gpus.front().name);
   constexpr int64_t kPerNode = 8;
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
   base::fail_user(

@@ -1,5 +1,7 @@
 #include "tools/tokenize.h"
 
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -99,6 +101,23 @@ TokenCount count_tokens(const tokenizer::Tokenizer& tokenizer, std::span<const s
     sum.tokens += count.tokens;
   }
   return sum;
+}
+
+std::string encode_text(const tokenizer::Tokenizer& tokenizer, std::string_view text, bool by_line,
+                        bool special) {
+  std::string out;
+  const auto add = [&](std::string_view one) {
+    std::vector<int32_t> ids;
+    tokenizer.encode(one, ids, special);
+    out += fmt::format("{}\n", fmt::join(ids, " "));
+  };
+  if (!by_line) add(text);
+  while (by_line && !text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    add(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
 }
 
 std::vector<int32_t> parse_ids(std::string_view text) {

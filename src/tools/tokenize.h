@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -32,6 +33,9 @@ struct TokenCount {
 TokenCount count_tokens(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> paths,
                         int threads);
 
+// The ids of a text, or of each of its lines, separated by spaces: a line for every text.
+std::string encode_text(const tokenizer::Tokenizer& tokenizer, std::string_view text, bool by_line,
+                        bool special);
 // Numbers separated by white space or commas, such as `encode` prints. UserError that names the first that
 // is none.
 std::vector<int32_t> parse_ids(std::string_view text);

@@ -22,8 +22,10 @@ namespace {
 constexpr double kSecond = 1e9;           // in nanoseconds
 constexpr double kFirstAutoSeconds = 60;  // before the first save was measured
 constexpr double kShortestAutoSeconds = 1;
-constexpr int64_t kDeadlineMargin = 30;            // seconds, beside two steps and two saves
-constexpr int64_t kOtherBytes = int64_t{1} << 20;  // headers and manifest, for each rank
+constexpr int64_t kDeadlineMargin = 30;  // seconds, beside two steps and two saves
+constexpr size_t kNotStaged = SIZE_MAX;
+constexpr int64_t kStagedAtOnce = int64_t{32} << 20;  // then the thread that writes may go on
+constexpr int64_t kOtherBytes = int64_t{1} << 20;     // headers and manifest, for each rank
 
 }  // namespace
 
@@ -192,14 +194,33 @@ void Checkpointer::fail(const Failure& failure) {
                   failure.text);
 }
 
-// The first `count` pieces.
+// The first `count` pieces, in groups: the thread that writes follows.
 void Checkpointer::stage(size_t count) {
-  std::vector<exec::Executor::Staged> copies;
-  for (size_t i = 0; i < count; ++i) {
-    copies.push_back({.from = pieces_[i].range, .to = places_[i]});
-    if (pieces_[i].lower) copies.push_back({*pieces_[i].lower, places_[i] + pieces_[i].range.bytes});
+  try {
+    for (size_t i = 0; i < count;) {
+      std::vector<exec::Executor::Staged> copies;
+      for (int64_t bytes = 0; i < count && bytes < kStagedAtOnce; ++i) {
+        bytes += pieces_[i].memory_bytes();
+        copies.push_back({.from = pieces_[i].range, .to = places_[i]});
+        if (pieces_[i].lower) copies.push_back({*pieces_[i].lower, places_[i] + pieces_[i].range.bytes});
+      }
+      rank_.executor().stage(copies);
+      num_staged_ = i;
+      num_staged_.notify_all();
+    }
+  } catch (...) {
+    num_staged_ = kNotStaged;
+    num_staged_.notify_all();
+    throw;
   }
-  rank_.executor().stage(copies);
+}
+
+void Checkpointer::copy() { stage(pieces_.size()); }
+
+void Checkpointer::await_staged(size_t piece) {
+  size_t staged = num_staged_;
+  for (; staged <= piece; staged = num_staged_) num_staged_.wait(staged);
+  QUINTET_CHECK(staged != kNotStaged, "the state was not copied");
 }
 
 // Whether the frozen pieces of an earlier checkpoint are those of this one, too.
@@ -214,12 +235,13 @@ bool Checkpointer::link_frozen(int64_t step) {
 }
 
 void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
-                               checkpoint::RateLimit& limit) const {
+                               checkpoint::RateLimit& limit) {
   std::vector<checkpoint::ShardPiece> saved;
   for (size_t i = begin; i < end; ++i) saved.push_back(pieces_[i].saved);
   const auto source = [&](size_t n, int64_t first, std::span<std::byte> out) {
     const size_t i = begin + n;
     const StatePiece& piece = pieces_[i];
+    if (staged) await_staged(i);
     copy_elements(piece, first, out, [&](const exec::Range& part) {
       if (!staged) return rank_.read(part);
       const bool is_lower = piece.lower && part.buffer == piece.lower->buffer;
@@ -255,13 +277,22 @@ void Checkpointer::save(int64_t step) {
   if (world_.rank().value == 0) run_ = state_();
   phase_ = Phase::Writing;
   const bool linked = link_frozen(step);
-  stage(linked ? num_updated_ : pieces_.size());
-  staged_ns_ = base::now_ns() - begin_ns_;
-  job_.start([this, step, linked] {
-    rank_.executor().wait_staged();
-    copied_ns_ = base::now_ns() - begin_ns_;
+  const size_t count = linked ? num_updated_ : pieces_.size();
+  num_staged_ = 0;
+  // A device that copies by itself does so at once, and the disk is slower: everything has arrived before the
+  // first write. Otherwise the writes follow the copy.
+  const bool ahead = rank_.executor().stages_by_itself();
+  job_.start([this, step, linked, count, ahead] {
+    if (ahead) {
+      if (count > 0) await_staged(count - 1);
+      rank_.executor().wait_staged();
+      copied_ns_ = base::now_ns() - begin_ns_;
+    }
     write_shards(store_, step, true, linked);
   });
+  stage(count);
+  staged_ns_ = base::now_ns() - begin_ns_;
+  if (!ahead) copied_ns_ = staged_ns_;
 }
 
 void Checkpointer::finish() {

@@ -5,6 +5,7 @@
 // the training loop reduces with its own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -63,7 +64,7 @@ class Checkpointer {
   // Collective: returns when the save in progress, if any, is complete.
   void finish();
   // Starts the copy of a save and nothing else, for measurements; checkpoint.every must be on.
-  void copy() { stage(pieces_.size()); }
+  void copy();
   int64_t copied_ns() const { return copied_ns_; }  // that the copy of the last finished save took
 
   // Where the last state of a run is.
@@ -98,10 +99,11 @@ class Checkpointer {
   std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, bool prune);
   void commit(checkpoint::Store& store, int64_t step, bool prune);
   void stage(size_t count);
+  void await_staged(size_t piece);
   bool link_frozen(int64_t step);
   void write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked);
   void write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
-                   checkpoint::RateLimit& limit) const;
+                   checkpoint::RateLimit& limit);
   double interval_seconds() const;  // between saves by time; 0: none
 
   Rank& rank_;
@@ -117,7 +119,8 @@ class Checkpointer {
   std::vector<int64_t> places_;     // of the pieces in staging_
   std::span<std::byte> staging_;    // the executor's; empty: nothing is staged, saves are synchronous
   std::span<std::byte> peer_staging_;
-  base::Path frozen_;  // a file of the frozen pieces that is complete; empty: none yet
+  std::atomic<size_t> num_staged_ = 0;  // pieces of the save in progress; kNotStaged: the copy has failed
+  base::Path frozen_;                   // a file of the frozen pieces that is complete; empty: none yet
   Phase phase_ = Phase::Idle;
   int64_t step_ = 0, last_step_ = -1;
   int64_t last_ns_ = 0;  // when the last save was started

@@ -127,7 +127,7 @@ class Planner {
     if (!options_.weights_only && misfits_.empty() &&
         std::all_of(missing_.begin(), missing_.end(), is_state) &&
         std::all_of(unused.begin(), unused.end(), is_state))
-      remedies += "--weights-only loads the weights and starts the optimizer anew; ";
+      remedies += "--weights-only loads the weights and resets the optimizer; ";
     remedies.resize(remedies.size() - 2);
     base::fail_user("{} was saved by another model or optimizer:{}\n{}", source_, text, remedies);
   }

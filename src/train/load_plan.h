@@ -24,7 +24,7 @@ struct LoadRule {
 LoadRule parse_load_rule(const std::string& text);
 
 struct LoadOptions {
-  bool weights_only = false;  // no moments; averages begin anew, as the weights
+  bool weights_only = false;  // no moments; averages restart from the weights
   bool averages = false;      // with weights_only: the averages (optimizer.ema) become the weights
   std::vector<LoadRule> rules = {};
 };

@@ -63,6 +63,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
       .rank = world.rank(),
       .evaluate = options.evaluate,
       .infer = options.infer,
+      .serving = options.serving,
       .model = options.model,
       .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
       .disabled = options.disabled_passes,
@@ -88,7 +89,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
   create_replica_groups();
   initialise_weights();
-  if (!options.infer) set_loss_scale(recipe.precision.loss_scale.value);
+  if (!options.infer && !options.serving) set_loss_scale(recipe.precision.loss_scale.value);
 }
 
 Rank::~Rank() = default;

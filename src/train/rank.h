@@ -26,6 +26,7 @@ struct RankOptions {
   int threads = 1;                                   // kernel threads
   bool evaluate = false;                             // also plan an evaluation pass
   bool infer = false;                                // plan a forward pass to logits instead of training
+  std::optional<compiler::Serving> serving = {};     // plan these entries instead; implies infer
   bool poison = false;                               // see exec::ExecutorOptions
   int64_t local_rank = 0;                            // index on this host; selects the GPU
   bool capture = true;                               // see exec::ExecutorOptions

@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/split_float.h"
 #include "train/element.h"
 
@@ -112,6 +113,7 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
   std::vector<StatePiece> pieces;
   const auto add = [&](StatePiece piece, const Rank::Copies& copies) {
+    piece.replicated = copies.count > 1;
     if (piece.saved.region.count > 0 && holding == Holding::Own) piece = share_of(piece, copies);
     if (piece.saved.region.count > 0) pieces.push_back(std::move(piece));
   };
@@ -180,32 +182,6 @@ void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> 
 
 namespace {
 
-// What is loaded at a time, in chunks of the checkpoint: a part may begin within a chunk, which is then read
-// for two parts.
-constexpr int64_t kChunksAtOnce = 4;
-
-// Reads the elements of a piece, in the dtype of this rank. Buffers keep their memory from piece to piece.
-class PieceReader {
- public:
-  explicit PieceReader(checkpoint::Reader& reader) : reader_(reader) {}
-
-  const std::vector<std::byte>& read(const StatePiece& piece, const checkpoint::SavedTensor& saved) {
-    const TensorInfo& here = piece.saved.tensor;
-    const int64_t count = piece.saved.region.count;
-    read_.resize(static_cast<size_t>(count * base::size_of(saved.info.dtype)));
-    reader_.read(saved, piece.saved.region, read_);
-    if (saved.info.dtype == here.dtype) return read_;
-    converted_.resize(static_cast<size_t>(count * base::size_of(here.dtype)));
-    for (int64_t i = 0; i < count; ++i)
-      write_element(converted_.data(), here.dtype, i, read_element(read_.data(), saved.info.dtype, i));
-    return converted_;
-  }
-
- private:
-  checkpoint::Reader& reader_;
-  std::vector<std::byte> read_, converted_;
-};
-
 // Writes the elements to memory; what is between them is padding and becomes 0. Padding between parts of a
 // piece stays as it is: 0 in a new run.
 void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::byte>& bytes) {
@@ -264,18 +240,53 @@ LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const Loa
                    reader.folder().string(), options);
 }
 
+namespace {
+
+// Reads elements of a tensor in the dtype of this rank.
+void read_as(DType dtype, checkpoint::Reader& reader, const checkpoint::SavedTensor& saved,
+             const Region& region, std::span<std::byte> out, checkpoint::Reader::Cache cache) {
+  if (saved.info.dtype == dtype) return reader.read(saved, region, out, cache);
+  std::vector<std::byte> read(static_cast<size_t>(region.count * base::size_of(saved.info.dtype)));
+  reader.read(saved, region, read, cache);
+  for (int64_t i = 0; i < region.count; ++i)
+    write_element(out.data(), dtype, i, read_element(read.data(), saved.info.dtype, i));
+}
+
+}  // namespace
+
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
-  PieceReader elements(reader);
+  struct Part {
+    StatePiece piece;
+    const checkpoint::SavedTensor* saved;
+  };
+  // What other ranks hold too goes through the system's memory, so that a disk reads it once for all ranks of
+  // a machine, and ranks begin at different places.
+  std::vector<Part> own, replicated;
+  int64_t bytes = 0;
   for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
     const auto source = plan.sources.find(piece.saved.tensor.name);
     if (source == plan.sources.end()) continue;
     const checkpoint::SavedTensor& saved = reader.at(source->second);
-    const int64_t at_once = kChunksAtOnce * reader.manifest().chunk_bytes / base::size_of(saved.info.dtype);
+    const int64_t at_once =
+        kWriteBytes / std::max(base::size_of(piece.saved.tensor.dtype), base::size_of(saved.info.dtype));
     for (int64_t first = 0; first < piece.saved.region.count; first += at_once) {
-      const StatePiece part = part_of(piece, first, std::min(at_once, piece.saved.region.count - first));
-      put_elements(rank, part, elements.read(part, saved));
+      Part part{part_of(piece, first, std::min(at_once, piece.saved.region.count - first)), &saved};
+      bytes += part.piece.saved.bytes();
+      (piece.replicated ? replicated : own).push_back(std::move(part));
     }
   }
+  const size_t begin = replicated.size() * static_cast<size_t>(rank.world().rank().value) /
+                       static_cast<size_t>(rank.world().size());
+  std::rotate(replicated.begin(), replicated.begin() + static_cast<ptrdiff_t>(begin), replicated.end());
+  std::move(replicated.begin(), replicated.end(), std::back_inserter(own));
+  const auto threads = static_cast<int>(std::min<int64_t>(checkpoint::kReadThreads, bytes / kWriteBytes + 1));
+  base::parallel_for(threads, own.size(), [&](size_t i) {
+    const Part& part = own[i];
+    write_elements(rank, part.piece, [&](const Region& region, std::span<std::byte> out) {
+      read_as(part.piece.saved.tensor.dtype, reader, *part.saved, region, out,
+              part.piece.replicated ? checkpoint::Reader::Cache::Use : checkpoint::Reader::Cache::Bypass);
+    });
+  });
   rank.weights_changed();
 }
 

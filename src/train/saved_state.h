@@ -24,6 +24,7 @@ struct StatePiece {
   exec::Range range;
   std::optional<exec::Range> lower;  // see Rank::Piece
   bool frozen = false;               // never updated
+  bool replicated = false;           // other ranks hold the same elements
   int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
 };
 

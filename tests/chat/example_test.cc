@@ -81,7 +81,7 @@ TEST(ChatFormats, ReadToolCalls) {
 TEST(ChatFormats, SayWhatIsWrongWithAnExample) {
   const std::pair<const char*, const char*> faults[] = {
       {R"([1])", "is not a JSON object"},
-      {R"({"text": "x"})", "the fields \"text\" are of no known format"},
+      {R"({"text": "x"})", "the fields \"text\" match no known format"},
       {R"({"messages": []})", "the list of messages is empty"},
       {R"({"messages": "x"})", "messages are \"x\", not a list"},
       {R"({"messages": [{"content": "x"}]})", "message 1 has no \"role\""},

@@ -1,5 +1,6 @@
 #include "checkpoint/store.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,6 +180,109 @@ TEST(Store, RandomRegionsAreRead) {
   }
 }
 
+// ---- shards of several blocks, which another thread writes while the next one is filled
+
+// Pieces whose chunks do not end where blocks do.
+const std::vector<TensorInfo> kLarge = {tensor("x", DType::F64, {3, 1001}),
+                                        tensor("y", DType::F32, {5'000'011}),
+                                        tensor("z", DType::U8, {7'000'003})};
+
+std::byte large_byte(size_t tensor, int64_t at) {
+  return static_cast<std::byte>((static_cast<uint64_t>(at) * 0x9E3779B97F4A7C15u + tensor) >> 56);
+}
+
+void save_large(Store& store, base::FileSystem& files, int64_t step) {
+  std::vector<ShardPiece> pieces;
+  for (const TensorInfo& info : kLarge) pieces.push_back({info, Region::whole(info.shape)});
+  store.begin(step);
+  write_shard(store.folder_of(step) / shard_name(0), pieces,
+              [&](size_t i, int64_t first, std::span<std::byte> out) {
+                const int64_t begin = first * base::size_of(kLarge[i].dtype);
+                for (int64_t b = 0; b < std::ssize(out); ++b)
+                  out[static_cast<size_t>(b)] = large_byte(i, begin + b);
+              },
+              {.files = &files, .step = step, .chunk_bytes = kChunkBytes});
+  store.commit(step, 1, Json::object(), kLarge);
+}
+
+void expect_large(std::span<const std::byte> found, size_t tensor, int64_t first) {
+  int64_t wrong = 0;
+  for (int64_t b = 0; b < std::ssize(found); ++b)
+    wrong += found[static_cast<size_t>(b)] != large_byte(tensor, first + b);
+  EXPECT_EQ(wrong, 0) << kLarge[tensor].name << " from byte " << first;
+}
+
+TEST(LargeShard, IsReadWithAndWithoutTheSystemsCache) {
+  // The second has no way around the system's memory.
+  class Cached : public QuickFiles {
+    void bypass_cache(int) override {}
+  } cached;
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save_large(store, quick, 1);
+  save_large(store, cached, 2);
+  EXPECT_EQ(base::read_file(store.folder_of(1) / shard_name(0)).size(),
+            base::read_file(store.folder_of(2) / shard_name(0)).size());
+  for (const int64_t step : {1, 2}) {
+    const SafetensorsFile shard((store.folder_of(step) / shard_name(0)).string());
+    Reader reader(store.folder_of(step));
+    reader.verify();
+    for (size_t t = 0; t < kLarge.size(); ++t) {
+      expect_large(shard.bytes(*shard.find(kLarge[t].name)), t, 0);
+      const int64_t size = base::size_of(kLarge[t].dtype), count = kLarge[t].count();
+      for (const auto cache : {Reader::Cache::Use, Reader::Cache::Bypass})
+        for (const auto& [first, n] : {std::pair{int64_t{0}, count}, std::pair{count / 3, count / 2}}) {
+          Region region = Region::whole(kLarge[t].shape);
+          region.first = first, region.count = n;
+          std::vector<std::byte> found(static_cast<size_t>(n * size));
+          reader.read(reader.at(kLarge[t].name), region, found, cache);
+          expect_large(found, t, first * size);
+        }
+    }
+  }
+}
+
+TEST(LargeShard, AFaultAtAnyCallIsReported) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  FaultyFiles counted(-1, FaultyFiles::Fault::Fail);
+  save_large(store, counted, 1);
+  ASSERT_GT(counted.calls(), 7) << "create, four blocks, header, flush and close";
+  for (int64_t at = 0; at < counted.calls(); ++at) {
+    FaultyFiles files(at, FaultyFiles::Fault::Fail);
+    EXPECT_CONTAINS(user_error([&] { save_large(store, files, 2); }), "No space left");
+    EXPECT_EQ(store.newest()->step, 1);
+  }
+  save_large(store, quick, 2);
+  Reader(store.folder_of(2)).verify();
+}
+
+// A flipped or missing byte at the end of a block, which is read around the system's memory.
+TEST(LargeShard, DamageIsRefused) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save_large(store, quick, 1);
+  const base::Path path = store.folder_of(1) / shard_name(0);
+  const int64_t size = base::size_of_file(path);
+  for (const int64_t at : {int64_t{4096}, kWriteBlock + 4095, kWriteBlock + 4096, size - 1}) {
+    std::byte one{}, other{};
+    base::InputFile(path).read(at, {&one, 1});
+    other = one ^ std::byte{4};
+    const auto put = [&](std::byte value) {
+      const int file = ::open(path.c_str(), O_WRONLY);
+      ASSERT_EQ(::pwrite(file, &value, 1, at), 1);
+      ::close(file);
+    };
+    put(other);
+    EXPECT_CONTAINS(user_error([&] { Reader(store.folder_of(1)).verify(); }),
+                    "rank-00000.safetensors' is damaged");
+    put(one);
+  }
+  Reader(store.folder_of(1)).verify();
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size - 1));
+  EXPECT_CONTAINS(user_error([&] { Reader(store.folder_of(1)).verify(); }), "is truncated");
+}
+
 TEST(Store, TensorsAreStreamedWholeInBlocks) {
   const TempFolder folder;
   Store store(folder.path(), quick);
@@ -275,7 +379,7 @@ TEST(Store, AFlippedByteIsRefused) {
   for (const std::string& name : {shard_name(0), shard_name(1), std::string(kManifestFile)}) {
     const base::Path path = store.folder_of(1) / name;
     const std::string good = base::read_file(path);
-    for (size_t i = 0; i < good.size(); i += name == kManifestFile ? 3 : 1) {
+    for (size_t i = 0; i < good.size(); i += name == kManifestFile ? 3 : good[i] == ' ' ? 31 : 1) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ 0x10);
       base::OutputFile(base::FileSystem::real(), path).write(0, std::as_bytes(std::span(bad)));

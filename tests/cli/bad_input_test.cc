@@ -164,6 +164,19 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   }
 }
 
+// --run-dir belongs to the one verb that writes a run folder, --steps to those that count steps.
+TEST(BadInput, OptionsWithoutEffectAreRefused) {
+  const SmallRun small;
+  const std::string recipe = " " + quoted(small.recipe_file().string()) + " ";
+  for (const char* verb : {"check", "verify", "program", "plan", "doctor", "bench step"}) {
+    const Outcome o = quintet(verb + recipe + "--run-dir elsewhere");
+    EXPECT_EQ(o.code, 2) << verb;
+    EXPECT_CONTAINS(o.err, "--run-dir");
+  }
+  EXPECT_EQ(quintet("bench checkpoint" + recipe + "--steps 3").code, 2);
+  EXPECT_EQ(quintet("logits" + recipe + "--ids 1 --out x --steps 3").code, 2);
+}
+
 TEST(BadInput, MissingAndBrokenRecipes) {
   const SmallRun small;
   base::write_file_atomically(small / "broken.toml", "name = [");
@@ -179,7 +192,7 @@ TEST(BadInput, MissingAndBrokenRecipes) {
 
 TEST(BadInput, GenerateNeedsACheckpoint) {
   const SmallRun small;
-  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "is no checkpoint");
+  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "is not a checkpoint");
   EXPECT_EQ(quintet("generate /no/such/folder").code, 2);
   small.train();
   const std::string folder = "generate " + quoted(small.run_dir().string());

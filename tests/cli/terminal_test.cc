@@ -130,8 +130,9 @@ TEST(Terminal, ARunFitsIntoEightyColumns) {
   EXPECT_LT(line_with(s, "set-up"), s.lines.size());
   EXPECT_NE(s.raw.find("\x1b[1m"), std::string::npos);
   for (const std::string& line : s.lines)
-    if (line.starts_with("step ") && line.find("/5  ") != std::string::npos)
+    if (line.starts_with("step ") && line.find("/5  ") != std::string::npos) {
       EXPECT_NE(line.find("left "), std::string::npos) << line;
+    }
 }
 
 TEST(Terminal, NoColorIsRespected) {

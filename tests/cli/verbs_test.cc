@@ -112,9 +112,10 @@ TEST(Tool, BashCompletes) {
     const Outcome o = quintet(std::string("completion ") + shell);
     EXPECT_EQ(o.code, 0);
     EXPECT_CONTAINS(o.out, "dry-run");
-    if (::system(fmt::format("command -v {} >/dev/null 2>&1", shell).c_str()) == 0)
+    if (::system(fmt::format("command -v {} >/dev/null 2>&1", shell).c_str()) == 0) {
       EXPECT_EQ(test::shell(fmt::format("{} completion {} | {} -n", test::kTool, shell, shell)).err, "")
           << shell;
+    }
   }
   EXPECT_EQ(quintet("completion tcsh").code, 2);
 }
@@ -126,8 +127,9 @@ TEST(Tool, ManPagesAreWellFormed) {
        {"man1/quintet.1", "man1/quintet-train.1", "man1/quintet-bench-step.1", "man5/quintet-recipe.5"}) {
     const std::string text = base::read_file(folder / page);
     EXPECT_CONTAINS(text, ".SH NAME") << page;
-    if (::system("command -v groff >/dev/null 2>&1") == 0)
+    if (::system("command -v groff >/dev/null 2>&1") == 0) {
       EXPECT_EQ(test::shell("groff -man -Tascii -ww -z " + quoted((folder / page).string())).err, "") << page;
+    }
   }
   EXPECT_EQ(quintet("man no-such-verb").code, 2);
 }

@@ -166,7 +166,7 @@ inline std::vector<Bad> other_bad_recipes() {
       {{"model.preset=''", "model.hf='some/path'"},
        "model.hf is a Hugging Face folder",
        "model.hf",
-       {"\"some/path\" is no folder", "hf download some/path --local-dir path"},
+       {"\"some/path\" is not a folder", "hf download some/path --local-dir path"},
        ""},
       {{"checkpoint.every='10 weeks'"}, "type", "checkpoint.every", {"10 weeks", "\"90s\""}, "\"10min\""},
       {{"checkpoint.every=-1"}, "type", "checkpoint.every", {"must be a number of steps"}, "\"10min\""},

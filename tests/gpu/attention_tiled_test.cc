@@ -270,6 +270,26 @@ TEST(GpuTiledAttention, RecurringDocuments) {
   }
 }
 
+// Hops with several tiles for every persistent block, which reuses shared memory from one to the next.
+TEST(GpuTiledAttention, MoreTilesThanBlocks) {
+  for (const int64_t dim : {64, 128})
+    for (const int64_t source : {1, 0}) {  // keys of this rank, of an earlier one
+      if (under_racecheck() && source == 0) continue;
+      check<Bf16, float>({.sequences = under_racecheck() ? 1 : 6,
+                          .seq_len = 256,
+                          .kv_heads = under_racecheck() ? 70 : 32,
+                          .group = dim == 64 ? 3 : 2,
+                          .head_dim = dim,
+                          .value_dim = dim,
+                          .ranks = 2,
+                          .q_first = 1,
+                          .k_first = source,
+                          .documents = Documents::Long,
+                          .hop = true},
+                         source == 0 ? 1 : 2);  // in place, or not
+    }
+}
+
 // More sums of dq than fit into the fused pass's scratch: it takes the KV heads in parts.
 TEST(GpuTiledAttention, KvHeadsInParts) {
   if (under_racecheck()) GTEST_SKIP() << "too large";

@@ -35,14 +35,14 @@ Reference reference(const std::vector<double>& x, const std::vector<double>& w, 
   if (centred) {
     cpu::layernorm(x.data(), w.data(), b.data(), r.y.data(), r.mean.data(), r.rstd.data(), rows, n, 1e-5,
                    pool);
-    cpu::layernorm_dx<double>(dy.data(), x.data(), w.data(), nullptr, r.mean.data(), r.rstd.data(),
-                              addend.data(), r.dx.data(), nullptr, rows, n, pool);
+    cpu::layernorm_dx<double>(dy.data(), x.data(), w.data(), r.mean.data(), r.rstd.data(), addend.data(),
+                              r.dx.data(), rows, n, pool);
     cpu::layernorm_dw(dy.data(), x.data(), r.mean.data(), r.rstd.data(), r.dw.data(), r.db.data(), false,
                       rows, n, workspace.data(), pool);
   } else {
     cpu::rmsnorm(x.data(), w.data(), r.y.data(), r.rstd.data(), rows, n, 1e-5, pool);
-    cpu::rmsnorm_dx<double>(dy.data(), x.data(), w.data(), r.rstd.data(), addend.data(), r.dx.data(), nullptr,
-                            rows, n, pool);
+    cpu::rmsnorm_dx<double>(dy.data(), x.data(), w.data(), r.rstd.data(), addend.data(), r.dx.data(), rows, n,
+                            pool);
     cpu::rmsnorm_dw(dy.data(), x.data(), r.rstd.data(), r.dw.data(), false, rows, n, workspace.data(), pool);
   }
   for (int64_t t = 0; t < rows; ++t)

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Checkpoints on a GPU: a run that is stopped and continued has the bits of an unbroken one, and what a save costs while
-# training goes on. Takes less than 90 s of a GPU, and no build.
+# training goes on. Takes less than 4 minutes of a GPU, and no build.
 #   run_resume.sh FOLDER
 # FOLDER holds quintet, built with QUINTET_CUDA. In the environment:
 #   DEVICE=cuda                        or cpu: the same without a GPU
 #   PARTS="bits cycles copy"           which parts run (this is the default)
 #   STEPS=30 STOPS=1 SEED=1            of the runs whose bits are compared: steps, stops, and of the random moments
-#   CYCLE_RECIPE=bench/gpu/1b.toml CYCLE_SETS="model.layers=4"     whose save cycles are timed, and its settings
+#   CYCLE_RECIPE=bench/gpu/1b.toml CYCLE_SETS=""     whose save cycles are timed, and its settings
+#   CYCLE_EVERY=60 CYCLES=2 CYCLE_SECONDS=150        steps between saves, saves, and seconds after which it ends anyway
 #   COPY_RECIPE=bench/gpu/3b.toml      whose state is copied to host memory
-#   CYCLE_DIR=/dev/shm                 where timed checkpoints go: room for two, or three with the last
+#   CYCLE_DIR=FOLDER                   where timed checkpoints go: room for two. Default: the folder for temporary files if it has
+#                                      50 GB, else /dev/shm
 #   RESULTS=FILE                       also write the figures there, as JSON
 # Exit status 1 if bits differ, 2 if it cannot run at all. Figures are printed, not judged.
 set -uo pipefail
@@ -20,7 +22,9 @@ parts=" ${PARTS:-bits cycles copy} "
 [ "$device" = cpu ] || require_gpu || exit 2
 RANDOM=${SEED:-1}
 work=$(mktemp -d)
-slow=$(mktemp -d "${CYCLE_DIR:-/dev/shm}/quintet-resume.XXXXXX") || exit 2
+cycle_dir=${CYCLE_DIR:-$work}
+[ -n "${CYCLE_DIR:-}" ] || [ "$(df --output=avail -B1M "$work" | tail -n 1)" -ge 50000 ] || cycle_dir=/dev/shm
+slow=$(mktemp -d "$cycle_dir/quintet-resume.XXXXXX") || exit 2
 trap 'rm -rf "$work" "$slow"' EXIT
 some_text > "$work/data.txt"
 failed=0
@@ -57,6 +61,7 @@ stopped() {  # what signal settings...
   fi
   for n in $(seq 1 "$stops"); do
     at=$((steps * (n - 1) / stops + 1 + RANDOM % (steps / stops - 3)))
+    [ $at -gt $((steps / 3)) ] || at=$((steps / 3 + 1))  # there is a checkpoint to continue from
     prepare "$work/stopped" "$@"
     "${command[@]}" > "$work/log.$n" 2>&1 &
     pid=$!
@@ -93,23 +98,35 @@ esac
 
 # ---- save cycles: the step time beside a copy and a write, and the time that training stands still
 case $parts in *" cycles "*)
-  cycle_recipe=${CYCLE_RECIPE:-bench/gpu/1b.toml}
+  cycle_recipe=${CYCLE_RECIPE:-bench/gpu/1b.toml} every=${CYCLE_EVERY:-60} cycles=${CYCLES:-2}
   arguments=()
   # shellcheck disable=SC2086
-  for setting in ${CYCLE_SETS-model.layers=4}; do arguments+=(--set "$setting"); done
+  for setting in ${CYCLE_SETS-}; do arguments+=(--set "$setting"); done
   unset QUINTET_CACHE_DIR
-  # Without a cache folder no GEMM is tuned, which takes long.
-  env -u XDG_CACHE_HOME HOME= "$folder/quintet" train "$root/$cycle_recipe" --run-dir "$work/cycle" --steps "${CYCLE_STEPS:-44}" \
-    --sample 0 --set "run.device=$device" --set "data.path=['$work/data.txt']" --set checkpoint.every=16 \
-    --set checkpoint.keep=1 --set "checkpoint.dir=$slow/checkpoints" --set run.log_every=1000 "${arguments[@]}" > "$work/log" 2>&1 || {
+  # Without a cache folder no GEMM is tuned, which takes long. The run is ended by force: no last state is saved.
+  env -u XDG_CACHE_HOME HOME= "$folder/quintet" train "$root/$cycle_recipe" --run-dir "$work/cycle" --steps 100000 \
+    --sample 0 --set "run.device=$device" --set "data.path=['$work/data.txt']" --set "checkpoint.every=$every" \
+    --set checkpoint.keep=1 --set "checkpoint.dir=$slow/checkpoints" --set run.log_every=100000 "${arguments[@]}" > "$work/log" 2>&1 &
+  pid=$!
+  until_step=$((every * (cycles + 1) - 1)) waited=0
+  while kill -0 $pid 2> /dev/null && [ $waited -lt "${CYCLE_SECONDS:-150}0" ] &&
+    [ "$(cat "$work/cycle/metrics.jsonl" 2> /dev/null | wc -l)" -lt $until_step ]; do
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  if kill -KILL $pid 2> /dev/null; then
+    wait $pid 2> /dev/null
+  else
     echo "FAILED  save cycles: the run did not end well"
     tail -n 20 "$work/log" | sed 's/^/        /'
     failed=1
-  }
-  grep "checkpoint of step" "$work/log"
+  fi
   cat > "$work/cycles.py" <<'PY'
 import json, re, statistics, sys
-log, metrics = open(sys.argv[1]).read(), [json.loads(l) for l in open(sys.argv[2])]
+log, metrics, every = open(sys.argv[1]).read(), [], int(sys.argv[3])
+for line in open(sys.argv[2]):
+    try: metrics.append(json.loads(line))
+    except json.JSONDecodeError: pass  # the last one, of a run that was killed
 unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 def seconds(t):
     m = re.fullmatch(r"([\d.]+) (ns|us|ms|s)", t)
@@ -119,45 +136,61 @@ def seconds(t):
 took = [m["tokens"] / m["tokens_per_s"] for m in metrics]
 saves = [(int(a), seconds(b), seconds(c), seconds(d)) for a, b, c, d in
          re.findall(r"checkpoint of step (\d+) complete: \S+ in ([^,\n]+), copied in ([^,]+), training stopped for ([^,\n]+)", log)]
-alone = statistics.median(took[4:16])
-out = {"step_alone_s": alone, "saves": []}
+# Steps: the one after a save, whose update waits for the copy; those beside the write; and all others, without the first ten.
+alone, result = [], {"saves": []}
+beside_any = set()
 for step, total, copied, stopped in saves:
-    beside, at, t = [], step, 0.0
-    while at < len(took) and t + took[at] < total:
-        beside.append(took[at]); t += took[at]; at += 1
-    during = [x for i, x in enumerate(beside)]
-    after_copy = []
-    t = 0.0
-    for x in beside:
-        if t >= copied: after_copy.append(x)
-        t += x
-    out["saves"].append({"step": step, "complete_s": total, "copied_s": copied, "stopped_s": stopped,
-                         "first_step_s": beside[0] if beside else None,
-                         "steps_beside_write": len(after_copy),
-                         "step_beside_write_s": statistics.median(after_copy) if after_copy else None,
-                         "slower_percent": 100 * (statistics.median(after_copy) / alone - 1) if after_copy else None})
-print(json.dumps(out))
+    at, t, beside = step, stopped, []
+    while at < len(took) and t < total:
+        if at > step and t + took[at] <= total: beside.append(took[at])
+        beside_any.add(at)
+        t += took[at]
+        at += 1
+    result["saves"].append({"step": step, "complete_s": total, "copied_s": copied, "stopped_s": stopped,
+                            "first_step_s": took[step] if step < len(took) else None, "beside_s": beside})
+alone = [t for i, t in enumerate(took) if i >= 10 and i not in beside_any]
+if not alone: sys.exit("no step ran without a write beside it")
+base = statistics.median(alone)
+result.update({"steps_alone": len(alone), "step_alone_s": base, "mean_alone_s": statistics.mean(alone)})
+print(f"cycles  steps without a write: {len(alone)}, median {base * 1e3:.1f} ms, mean {statistics.mean(alone) * 1e3:.1f} ms")
+print("        save   complete     copied    stopped  next step |  steps beside the write: count  median ms   slower   mean ms   slower")
+for s in result["saves"]:
+    b = s.pop("beside_s")
+    s["steps_beside"] = len(b)
+    text = "    none"
+    if b:
+        s["step_beside_s"], s["mean_beside_s"] = statistics.median(b), statistics.mean(b)
+        text = (f"{len(b):30d} {s['step_beside_s'] * 1e3:10.1f} {100 * (s['step_beside_s'] / base - 1):7.2f} %"
+                f" {s['mean_beside_s'] * 1e3:9.1f} {100 * (s['mean_beside_s'] / statistics.mean(alone) - 1):7.2f} %")
+    first = s["first_step_s"]
+    print(f"        {s['step']:4d} {s['complete_s']:8.2f} s {s['copied_s'] * 1e3:7.0f} ms {s['stopped_s'] * 1e3:7.1f} ms"
+          f" {first * 1e3 if first else 0:7.1f} ms | {text}")
+json.dump(result, open(sys.argv[4], "w"))
 PY
-  if [ -s "$work/cycle/metrics.jsonl" ]; then
-    cycles=$(python3 "$work/cycles.py" "$work/log" "$work/cycle/metrics.jsonl")
-    echo "cycles  $cycles"
-    add_figures cycles "$cycles"
+  if [ -s "$work/cycle/metrics.jsonl" ] && python3 "$work/cycles.py" "$work/log" "$work/cycle/metrics.jsonl" "$every" "$work/cycles.json"; then
+    add_figures cycles "$(cat "$work/cycles.json")"
+  else
+    failed=1
   fi
+  du -sm "$slow/checkpoints" 2> /dev/null | awk '{print "        on disk: " $1 " MiB, in " $2}'
   rm -rf "$slow/checkpoints"
   ;;
 esac
 
-# ---- the copy of a large state to host memory, beside the rate of one large copy
+# ---- the copy of a large state to host memory, beside the rate of one large copy in the same process
 case $parts in *" copy "*)
   if copy=$("$folder/quintet" bench checkpoint "$root/${COPY_RECIPE:-bench/gpu/3b.toml}" --set "run.device=$device" \
-    --copy-only --rounds 3 --json 2> "$work/log"); then
-    echo "copy    $copy"
+    --copy-only --rounds 5 --json 2> "$work/log"); then
     add_figures copy "$copy"
     python3 - "$copy" <<'PY'
 import json, statistics, sys
 b = json.loads(sys.argv[1])
-rate = b["bytes_of_rank_0"] / statistics.median(r["copy"] for r in b["rounds"])
-print(f"        {b['bytes_of_rank_0'] / 2**30:.1f} GiB at {rate / 1e9:.1f} GB/s, {100 * rate / b['link_bytes_per_s']:.1f} % of one large copy")
+size, link = b["bytes_of_rank_0"], b["link_bytes_per_s"]
+print(f"copy    {size / 2**30:.1f} GiB; one large page-locked copy alone: {link / 1e9:.2f} GB/s")
+for i, r in enumerate(b["rounds"]):
+    print(f"        round {i + 1}: {r['copy']:.3f} s, {size / r['copy'] / 1e9:.2f} GB/s, the call returned after {r['stop'] * 1e3:.1f} ms")
+rate = size / statistics.median(r["copy"] for r in b["rounds"])
+print(f"        median {rate / 1e9:.2f} GB/s, {100 * rate / link:.1f} % of one large copy")
 PY
   else
     echo "FAILED  copy: did not run"

@@ -242,7 +242,7 @@ TEST(Verify, ListOfParameters) {
   expect_refused(g, {"parameter attn_norm.weight is listed twice"});
   g = tiny_llama();
   g.params()[0].value = g.find("ids");
-  expect_refused(g, {"which is no parameter"});
+  expect_refused(g, {"which is not a parameter"});
 }
 
 }  // namespace

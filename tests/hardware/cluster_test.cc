@@ -84,6 +84,30 @@ TEST(ClusterPhrase, Changes) {
   EXPECT_EQ(parse_cluster("h100").world(), 1);
 }
 
+// What a phrase leaves to the catalogue.
+TEST(ClusterPhrase, Defaults) {
+  const Cluster h100 = parse_cluster("2x8 h100");
+  EXPECT_GT(h100.accelerator.host_bytes_per_device, 0);
+  EXPECT_EQ(h100.host_bytes, 8 * h100.accelerator.host_bytes_per_device);  // of a node
+  for (const Accelerator& a : accelerators()) {
+    const Cluster one = make_cluster(a, 1);
+    EXPECT_EQ(one.price_source.empty(), one.price_per_hour == 0) << a.name;
+  }
+  EXPECT_EQ(parse_cluster("8 h100, domain 1").domain, 1);
+  EXPECT_EQ(parse_cluster("8 h100, host 3TiB").host_bytes, int64_t{3} << 40);
+  EXPECT_EQ(parse_cluster("4096x4096 h100").world(), 1 << 24);
+  // Naming the default network changes nothing; another one has at most a port for each accelerator.
+  for (const Accelerator& a : accelerators()) {
+    const Cluster plain = make_cluster(a, 1);
+    EXPECT_EQ(parse_cluster("1 " + a.name + ", " + plain.outer.name).ports_per_device, plain.ports_per_device)
+        << a.name;
+    const std::string other = plain.outer.name == "ib-hdr" ? "ib-ndr" : "ib-hdr";
+    EXPECT_EQ(parse_cluster("1 " + a.name + ", " + other).ports_per_device,
+              std::min(1.0, plain.ports_per_device))
+        << a.name;
+  }
+}
+
 TEST(ClusterPhrase, ErrorsTeach) {
   EXPECT_NE(refusal("").find("the phrase is empty"), std::string::npos);
   EXPECT_NE(refusal("8").find("8"), std::string::npos);
@@ -92,6 +116,8 @@ TEST(ClusterPhrase, ErrorsTeach) {
   EXPECT_NE(refusal("2x8 h100, ib-ndx").find("ib-ndr"), std::string::npos);
   EXPECT_NE(refusal("0 h100").find("0 is not a count from 1"), std::string::npos);
   EXPECT_NE(refusal("12 h100").find("use 8 or 16"), std::string::npos);
+  EXPECT_NE(refusal("15 h100").find("\"2x8 h100"), std::string::npos) << "the node size, stated";
+  EXPECT_NE(refusal("4097x4096 h100").find("exceed the limit of 2^24"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price").find("must be followed by a value"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price cheap").find("expected a number"), std::string::npos);
   EXPECT_NE(refusal("8 h100, pue 0.5").find("at least 1"), std::string::npos);

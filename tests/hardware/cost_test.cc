@@ -150,6 +150,24 @@ TEST(AttentionCost, UnfusedWritesEveryPair) {
   }
 }
 
+// Four kernels forward and six backward, whatever they compute; heads of 64 reach half of the rate of a large
+// matmul, heads of 192 three quarters.
+TEST(AttentionCost, UnfusedLaunchesAndRates) {
+  Accelerator a100 = find_accelerator("a100");
+  Stack unfused;
+  unfused.unfused_attention = true;
+  const double launch = a100.efficiency.launch_seconds + unfused.launch_seconds;
+  ASSERT_GT(launch, 0);
+  EXPECT_NEAR(attention_seconds({.flops = 1}, a100, unfused), 4 * launch, 1e-12);
+  EXPECT_NEAR(attention_seconds({.flops = 1, .backward = true}, a100, unfused), 6 * launch, 1e-12);
+  a100.memory_bytes_per_s = 1e30;
+  const double peak = a100.dense(Arithmetic::BF16) * a100.efficiency.matmul, flops = 1e15;
+  for (const auto& [head, share] : {std::pair<int64_t, double>{64, 0.5}, {192, 0.75}})
+    EXPECT_NEAR(attention_seconds({.flops = flops, .head_dim = head}, a100, unfused) - 4 * launch,
+                flops / (peak * share) / unfused.attention, 1e-6)
+        << head;
+}
+
 // docs/benchmarks/cuda-kernels.md: microseconds of kernels by the MB that they move.
 TEST(MemoryCost, AsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
@@ -235,6 +253,25 @@ TEST(CollectiveCostTest, EachAlgorithmIsBestSomewhere) {
   EXPECT_EQ(algorithm(1e4, {64, 1, 64}), CollectiveAlgorithm::Tree);
   // H800's NVLink is little faster than the ports: with eight ports the network is not the only limit.
   EXPECT_NE(algorithm(1e6, {512, 8, 64}), CollectiveAlgorithm::Ring);
+}
+
+// Reduce-scatter and all-gather within a node move (p - 1) / p of the message each; the pieces of all members
+// together, (d - 1) / d of it twice, pass the node's ports.
+TEST(CollectiveCostTest, HierarchicalMovesTheMessageInsideAndAcross) {
+  int found = 0;
+  for (const char* phrase : {"64x8 h100, 1 ethernet-10", "64x8 a100-80gb, 1 ethernet-25"}) {
+    const Cluster c = parse_cluster(phrase);
+    for (double bytes = 1e3; bytes < 1e9; bytes *= 2) {
+      const CollectiveCost cost = collective_cost(CollectiveShape::AllReduce, bytes, {512, 8, 64}, c, kPlain);
+      if (cost.algorithm != CollectiveAlgorithm::Hierarchical) continue;
+      ++found;
+      const double ports = 8 * c.ports_per_device * c.outer.effective_bytes_per_s();
+      const double transfer =
+          2 * (7. / 8 * bytes / c.inner.effective_bytes_per_s() + 63. / 64 * bytes / ports);
+      EXPECT_NEAR(cost.seconds - cost.latency_seconds, transfer, 1e-9 * transfer) << phrase << " " << bytes;
+    }
+  }
+  EXPECT_GT(found, 0);
 }
 
 TEST(CollectiveCostTest, MorePortsAndFasterLinksHelp) {

@@ -8,6 +8,7 @@ For every family, a tiny model with random weights is saved by transformers, and
   f64      the same to 1e-10, with transformers' casts to float32 patched to float64 (see Patched)
   grad     loss and every gradient of one step in f64, from an SGD step of `quintet train` and `quintet export`
   adamw    all weights after 5 steps of AdamW in f64
+  text     64 greedy tokens of `quintet generate` in f64 are transformers', in one batch with other prompts and on two tensor ranks
   load     the exported folder loads into transformers with no missing, unexpected or mismatched keys
   layouts  import, one step that changes nothing, export: every tensor byte-identical, in several layouts
 Also: experts fused as transformers 5 keeps them in memory, .bin files, distributed checkpoints, fp8 and MXFP4 weights,
@@ -251,6 +252,35 @@ def to_saved_names(model, values):
     return tensors(folder)
 
 
+PROMPTS = ["The", "A longer prompt that needs", "x"]
+
+
+def greedy(model, prompt, count):
+    ids = torch.tensor([list(prompt.encode())])
+    with torch.no_grad():
+        for _ in range(count):
+            ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], 1)
+    return ids[0, len(prompt.encode()):].tolist()
+
+
+def test_text(family):
+    """Inside Patched."""
+    name = family.replace(":", "-") + "-text"
+    positions = "n_positions" if family.startswith("gpt2") else "max_position_embeddings"
+    model = build(family, torch.float64, **{positions: 128})
+    folder = work / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    theirs = [greedy(model, p, 64) for p in PROMPTS]
+    arguments = ["generate", folder, "--tokenizer", "bytes", "--dtype", "f64", "--temperature", 0, "--tokens", 64, "--ignore-eos", "--json"]
+    for prompt in PROMPTS:
+        arguments += ["--prompt", prompt]
+    for tp in (1, 2):
+        ours = [json.loads(line)["ids"] for line in run(*arguments, "--tp", tp).stdout.splitlines()]
+        same = sum(a == b for t, o in zip(theirs, ours) for a, b in zip(t, o))
+        check(family, "text", ours == theirs, f"{same} of {64 * len(PROMPTS)} tokens on {tp} rank{'s' * (tp > 1)}")
+
+
 def test_family(family):
     name = family.replace(":", "-")
     model_type = family.split(":")[0]
@@ -274,6 +304,8 @@ def test_family(family):
             theirs = double(ids).logits[0]
         error = ((logits_of(wide, name + "-f64", "f64") - theirs).abs().max() / theirs.abs().max()).item()
         check(family, "f64", error < 1e-10, f"logits differ by {error:.1e} of the largest")
+
+        test_text(family)
 
         # One SGD step with lr 1 moves every weight by its gradient.
         double.train()

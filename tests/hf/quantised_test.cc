@@ -32,7 +32,9 @@ TEST(Quantised, Fp8BlocksAreThoseOfDeepSeek) {
     std::vector<std::byte> a(static_cast<size_t>(2 * std::min<int64_t>(37, t.count() - first))), b(a.size());
     source->read(t, first, a), expected->read(e, first, b);
     for (size_t i = 0; i < a.size(); i += 2)
-      if ((static_cast<uint8_t>(a[i + 1]) & 0x7f) != 0x7f) EXPECT_TRUE(a[i] == b[i] && a[i + 1] == b[i + 1]);
+      if ((static_cast<uint8_t>(a[i + 1]) & 0x7f) != 0x7f) {
+        EXPECT_TRUE(a[i] == b[i] && a[i + 1] == b[i + 1]);
+      }
   }
 }
 

@@ -74,8 +74,8 @@ TYPED_TEST(Norm, MatchesReference) {
           layernorm<T>(bx.data(), bw.data(), bb.data(), y.data(), mean.data(), rstd.data(), rows, n, eps,
                        pool);
           Buffer<T> again(rows * n);
-          layernorm_dx<T>(bdy.data(), bx.data(), bw.data(), bb.data(), mean.data(), rstd.data(), nullptr,
-                          dx.data(), again.data(), rows, n, pool);
+          layernorm_dx<T>(bdy.data(), bx.data(), bw.data(), mean.data(), rstd.data(), nullptr, dx.data(),
+                          rows, n, pool, bb.data(), again.data());
           EXPECT_EQ(bytes_of(again), bytes_of(y)) << "the result again";
           layernorm_dw<T>(bdy.data(), bx.data(), mean.data(), rstd.data(), dw.data(), db.data(), true, rows,
                           n, workspace.data(), pool);
@@ -85,8 +85,8 @@ TYPED_TEST(Norm, MatchesReference) {
           std::memset(mean.data(), 0, mean.bytes().size());
           rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, eps, pool);
           Buffer<T> again(rows * n);
-          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), again.data(), rows,
-                        n, pool);
+          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), rows, n, pool, 0,
+                        again.data());
           EXPECT_EQ(bytes_of(again), bytes_of(y)) << "the result again";
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), fresh.data(), false, rows, n, workspace.data(),
@@ -144,10 +144,9 @@ TYPED_TEST(Norm, AddsTheAddendToTheGradient) {
       Buffer<S> mean(rows), rstd(rows);
       const auto backward = [&](const T* from, const T* more, T* to) {
         if (centred)
-          layernorm_dx<T>(from, bx.data(), bw.data(), nullptr, mean.data(), rstd.data(), more, to, nullptr,
-                          rows, n, pool);
+          layernorm_dx<T>(from, bx.data(), bw.data(), mean.data(), rstd.data(), more, to, rows, n, pool);
         else
-          rmsnorm_dx<T>(from, bx.data(), bw.data(), rstd.data(), more, to, nullptr, rows, n, pool);
+          rmsnorm_dx<T>(from, bx.data(), bw.data(), rstd.data(), more, to, rows, n, pool);
       };
       if (centred)
         layernorm<T>(bx.data(), bw.data(), nullptr, y.data(), mean.data(), rstd.data(), rows, n, 1e-5, pool);
@@ -187,13 +186,12 @@ TEST(NormGradient, MatchesDifferences) {
     loss();
     Buffer<double> workspace(layernorm_dw_workspace_bytes<double>(rows, n) / 8);
     if (centred) {
-      layernorm_dx<double>(dy.data(), x.data(), w.data(), nullptr, mean.data(), rstd.data(), nullptr,
-                           dx.data(), nullptr, rows, n, pool);
+      layernorm_dx<double>(dy.data(), x.data(), w.data(), mean.data(), rstd.data(), nullptr, dx.data(), rows,
+                           n, pool);
       layernorm_dw<double>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), false, rows,
                            n, workspace.data(), pool);
     } else {
-      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n,
-                         pool);
+      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
       rmsnorm_dw<double>(dy.data(), x.data(), rstd.data(), dw.data(), false, rows, n, workspace.data(), pool);
     }
     for (int64_t i = 0; i < rows * n; ++i) EXPECT_NEAR(dx[i], difference(x, i, loss), 1e-8);

@@ -85,7 +85,7 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
     ASSERT_NE(state(adamw, name), nullptr) << name;
     EXPECT_EQ(state(adamw, name)->role, Role::Scalar);
     EXPECT_EQ(state(adamw, name)->initial, std::string(name) == "loss_scale" ? 1 : 0);
-    EXPECT_EQ(adamw.find(state(adamw, name)->value), nullptr) << "a scalar is no parameter's state";
+    EXPECT_EQ(adamw.find(state(adamw, name)->value), nullptr) << "a scalar is not the state of a parameter";
   }
   const config::Optimizer plain{.kind = config::OptimizerKind::Sgd},
       momentum{.kind = config::OptimizerKind::Sgd, .momentum = 0.9};

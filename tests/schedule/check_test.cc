@@ -35,6 +35,15 @@ void move(Schedule& s, int rank, const std::string& name, const std::string& bef
   s.ranks[rank].insert(s.ranks[rank].begin() + find(s, rank, before), action);
 }
 
+// One rank: F0, F1 mixed with BW0, F2, BW1, BW2.
+Schedule mixed_pair() {
+  Schedule s = gpipe(1, 3);
+  s.ranks[0] = {{Kind::F, 0, 0}, {Kind::F, 0, 1},  {Kind::BW, 0, 0},
+                {Kind::F, 0, 2}, {Kind::BW, 0, 1}, {Kind::BW, 0, 2}};
+  s.ranks[0][1].with_next = true;
+  return s;
+}
+
 TEST(Check, AMissingActionIsNamed) {
   for (const char* name : {"0F2", "0B2", "0W2"}) {
     Schedule s = zb_h1(3, 4);
@@ -63,6 +72,20 @@ TEST(Check, OrderOnOneRank) {
   s = zb_h1(2, 4);
   move(s, 0, "0W0", "0B0");
   EXPECT_EQ(why_not(s), "schedule zb-h1: rank 0: 0W0 comes before 0B0");
+  // First in the list.
+  s = zb_h1(2, 4);
+  move(s, 1, "0B0", "0F0");
+  EXPECT_EQ(why_not(s), "schedule zb-h1: rank 1: 0B0 comes before 0F0");
+  s = one_f_one_b(2, 4);
+  move(s, 1, "0BW0", "0F0");
+  EXPECT_EQ(why_not(s), "schedule 1f1b: rank 1: 0BW0 comes before 0F0");
+  s = gpipe(1, 1);
+  s.splits_backward = true;
+  const Action f{Kind::F, 0, 0}, b{Kind::B, 0, 0}, bw{Kind::BW, 0, 0};
+  for (const std::vector<Action>& order : {std::vector<Action>{bw, b, f}, {b, bw, f}}) {
+    s.ranks[0] = order;
+    EXPECT_EQ(why_not(s), "schedule gpipe: rank 0: 0BW0 and 0B0 compute the same gradients");
+  }
 }
 
 TEST(Check, OutOfRangeAndUndeclaredSplits) {
@@ -116,6 +139,12 @@ TEST(Check, MoreInFlightThanPromised) {
 }
 
 TEST(Check, MixedPairs) {
+  EXPECT_EQ(why_not(mixed_pair()), "");
+  Schedule split = mixed_pair();
+  split.splits_backward = true;
+  split.ranks[0][2].kind = Kind::B;
+  split.ranks[0].push_back({Kind::W, 0, 0});
+  EXPECT_EQ(why_not(split), "");
   Schedule s = dualpipev(2, 4);
   s.ranks[0][0].with_next = true;  // F with F
   EXPECT_NE(why_not(s).find("0F0 is marked as mixed with the next action"), std::string::npos);

@@ -30,6 +30,23 @@ TEST(Simulate, NoHopBetweenChunksOfOneRank) {
   EXPECT_DOUBLE_EQ(simulate(s, Costs::uniform(s, 1, 1, 1, 100)).makespan, 18);
 }
 
+// Both actions of a mixed pair take the time of the pair.
+TEST(Simulate, MixedPairByHand) {
+  Schedule s = gpipe(1, 2);
+  s.ranks[0] = {{Kind::F, 0, 0}, {Kind::F, 0, 1}, {Kind::BW, 0, 0}, {Kind::BW, 0, 1}};
+  s.ranks[0][1].with_next = true;
+  Costs costs = Costs::uniform(s, 1, 2, 3);
+  costs.mix_saving = 0.5;
+  const Timeline line = simulate(s, costs);
+  // F 0-1, the pair 1-6.5, BW 6.5-11.5.
+  for (const size_t of_pair : {1, 2}) {
+    EXPECT_DOUBLE_EQ(line.ranks[0][of_pair].start, 1);
+    EXPECT_DOUBLE_EQ(line.ranks[0][of_pair].end, 6.5);
+  }
+  EXPECT_DOUBLE_EQ(line.makespan, 11.5);
+  EXPECT_DOUBLE_EQ(line.busy[0], 11.5);
+}
+
 TEST(Simulate, InFlightUntilBIsNoMoreThanUntilW) {
   const Schedule s = zb_h1(4, 8);
   // Activations that no W needs are freed at B: then ZB-H1 holds as much as 1F1B, p - r.

@@ -75,7 +75,7 @@ TEST(Synthesize, OneRankHasNoGap) {
 TEST(Synthesize, TooLittleMemoryNamesTheLeast) {
   try {
     synthesize(problem(4, 8, {}, 0.25));
-    FAIL() << "a quarter of an activation is no schedule";
+    FAIL() << "a schedule was found for a quarter of an activation";
   } catch (const base::UserError& e) {
     EXPECT_NE(std::string(e.what()).find("fits 0.25"), std::string::npos) << e.what();
   }

@@ -21,7 +21,7 @@ config::Recipe small(const std::vector<std::string>& sets = {}) {
 TEST(BenchStep, CountsTheModelsFlops) {
   const auto flops = [](const config::Recipe& r) {
     const graph::Graph model = models::build(r.model, {.tokens = 16, .seq_len = 16});
-    // Recompute is no work of the model.
+    // Recompute is not part of the model's work.
     const graph::Graph again =
         passes::recompute(model, passes::chosen(model, {.recompute = config::RecomputeKind::Full}));
     EXPECT_EQ(tools::model_flops_per_token(again, 16), tools::model_flops_per_token(model, 16));

@@ -194,12 +194,13 @@ TEST(Resume, EveryPartOfTheStateMatters) {
                     "not complete")
         << key;
   for (const auto& [key, value] : run.at("scalars").items())
-    if (key != "skipped_in_row")  // the next good step clears it
+    if (key != "skipped_in_row") {  // the next good step clears it
       EXPECT_NE(end_with([&, k = key](checkpoint::Json& r) {
                   r["scalars"][k] = r["scalars"][k].get<double>() + 1;
                 }),
                 good)
           << key;
+    }
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["schedule_steps"] = 100; }), good);
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["spikes"].clear(); }), good);
   EXPECT_NE(end_with([](checkpoint::Json& r) { r["noise"][1] = 0; }), good);

@@ -219,7 +219,7 @@ class Interpreter final : public Runtime {
       at_ = target.at;
       const Value* found = scope_->find(target.id);
       const auto space = found == nullptr ? nullptr : found->as<Namespace>();
-      if (!space) fault("'{}' is no namespace: its attributes cannot be assigned", target.name);
+      if (!space) fault("'{}' is not a namespace: its attributes cannot be assigned", target.name);
       if (target.attribute.starts_with('_'))
         fault("a namespace cannot have an attribute '{}' with an underscore", target.attribute);
       if (Value* old = space->find(target.attribute))

@@ -266,7 +266,7 @@ class Lexer {
       code = code << 4 | static_cast<char32_t>(value);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-      fail(escape, "this escape is no character that UTF-8 can hold");
+      fail(escape, "this escape is not a character that UTF-8 can hold");
     return code;
   }
 

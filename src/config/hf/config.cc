@@ -249,7 +249,8 @@ std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::s
                        as_given.find('/', slash + 1) == std::string::npos && as_given[0] != '.';
   if (is_name)
     return fmt::format(
-        "\"{}\" is no folder; Quintet does not download. Run 'hf download {} --local-dir {}', then set "
+        "\"{}\" is not a folder, and Quintet does not download. Run 'hf download {} --local-dir {}', then "
+        "set "
         "model.hf = \"{}\"",
         as_given, as_given, as_given.substr(slash + 1), as_given.substr(slash + 1));
   return fmt::format("\"{}\" does not exist", as_given);

@@ -20,14 +20,14 @@ struct HfConfig {
   int64_t predict_layers = 0;        // blocks for multi-token prediction after the model's: not loaded
   std::vector<std::string> problems;
 };
-// Never throws: a text that is no JSON object is a problem.
+// Never throws: a text that is not a JSON object is a problem.
 HfConfig read_hf_config(std::string_view text);
 
 // The family whose config.json describes the model completely; null with the reason when there is none.
 const HfFamily* hf_family_of(const Model& model, std::string* why_not);
 
 // A config.json for the model: `original`, where given, with the keys that have changed. `dtype` is
-// "bfloat16", ...; `positions` the longest sequence trained, for a config that is written anew.
+// "bfloat16", ...; `positions` the longest sequence trained, for a config that is generated.
 std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
                            std::string_view dtype, int64_t positions);
 

@@ -6,20 +6,14 @@
 
 namespace quintet::exec::cpu {
 
+#include "exec/bind/families.inc"
+
 const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra) {
   for (const OpKernels& k : extra)
     if (k.op == &op && k.cpu != nullptr) return *k.cpu;
-  static const std::map<const graph::OpDef*, const Kernel*> table = [] {
-    std::map<const graph::OpDef*, const Kernel*> t;
-    for (const auto* list :
-         {&matmul_kernels(), &attention_kernels(), &norm_kernels(), &elementwise_kernels(), &vocab_kernels(),
-          &routing_kernels(), &expert_kernels(), &step_kernels(), &matrix_kernels(), &factor_kernels()})
-      for (const Kernel& k : *list) t[k.op] = &k;
-    return t;
-  }();
-  const auto it = table.find(&op);
-  QUINTET_CHECK(it != table.end(), "[{}] has no CPU kernel", op.name);
-  return *it->second;
+  const Kernel* const kernel = built_in_kernel(op);
+  QUINTET_CHECK(kernel != nullptr, "[{}] has no CPU kernel", op.name);
+  return *kernel;
 }
 
 int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra) {

@@ -18,6 +18,9 @@ struct Bound : Operands {
   const Kernel* kernel = nullptr;  // of a Compute instruction
 };
 
+// What the kernels of exec/bind run on.
+inline device::ThreadPool& on(const Bound& b) { return *b.pool; }
+
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);
@@ -30,17 +33,5 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
 
 // Scratch that an instruction needs with `threads` threads: the compiler plans this for the CPU backend.
 int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra = {});
-
-// The tables, one per family (exec/decode).
-const std::vector<Kernel>& matmul_kernels();
-const std::vector<Kernel>& attention_kernels();
-const std::vector<Kernel>& norm_kernels();
-const std::vector<Kernel>& elementwise_kernels();
-const std::vector<Kernel>& vocab_kernels();
-const std::vector<Kernel>& routing_kernels();
-const std::vector<Kernel>& expert_kernels();
-const std::vector<Kernel>& step_kernels();
-const std::vector<Kernel>& matrix_kernels();
-const std::vector<Kernel>& factor_kernels();
 
 }  // namespace quintet::exec::cpu

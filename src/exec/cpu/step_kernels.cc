@@ -82,7 +82,7 @@ void clip_scale(const Bound& b, bool) {
   *s.clip_scale = (s.max_norm > 0 && norm > s.max_norm ? s.max_norm / norm : 1.0) / *s.loss_scale;
   *s.ok = ok;
   *s.update_count += ok;
-  // An overflow that a smaller loss scale may avoid is no sign of divergence.
+  // An overflow that a smaller loss scale may avoid does not mean divergence.
   const bool overflow = !all_finite && s.window > 0 && finite_loss && *s.loss_scale > 1;
   *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !overflow;
   *s.skipped_total += !ok;
@@ -95,29 +95,34 @@ void clip_scale(const Bound& b, bool) {
   }
 }
 
-// Calls plain(range, scalars) or split(range, scalars) for every range of an update; `scalars` are `rule`
-// with those of the step and of the range.
-template <class S, class Plain, class Split>
-void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& split) {
-  const UpdateScalars step = update_scalars(b);
+// Calls kernel(range, scalars) for every range; `scalars` are `rule` with those of the step and of the range.
+template <class S, class Ranges, class F>
+void update_each(const UpdateScalars& step, S rule, const Ranges& ranges, F&& kernel) {
   const int32_t ok = *step.ok != 0;
   rule.clip_scale = step.clip_scale;
   rule.ok = &ok;
-  const auto each = [&](const auto& ranges, auto&& kernel) {
-    for (const auto& r : ranges) {
-      S scalars = rule;
-      const double lr = *step.lr * r.lr_factor;
-      scalars.lr = &lr;
-      scalars.weight_decay = step.decay(r.weight_decay);
+  for (const auto& r : ranges) {
+    S scalars = rule;
+    const double lr = *step.lr * r.lr_factor;
+    scalars.lr = &lr;
+    scalars.weight_decay = step.decay(r.weight_decay);
+    if constexpr (requires { scalars.rounding, r.origin; }) {
       const k::Rounding rounding{r.origin, static_cast<int64_t>(*step.count)};
-      if constexpr (requires { scalars.rounding; })
-        if (r.origin.random()) scalars.rounding = &rounding;
+      if (r.origin.random()) scalars.rounding = &rounding;
+      kernel(r, scalars);
+    } else {
       kernel(r, scalars);
     }
-  };
+  }
+}
+
+// Calls plain(range, scalars) or split(range, scalars) for every range of an update.
+template <class S, class Plain, class Split>
+void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& split) {
+  const UpdateScalars step = update_scalars(b);
   with_update_ranges(
-      b, num_moments, [&](const auto& ranges) { each(ranges, plain); },
-      [&](const auto& ranges) { each(ranges, split); });
+      b, num_moments, [&](const auto& ranges) { update_each(step, rule, ranges, plain); },
+      [&](const auto& ranges) { update_each(step, rule, ranges, split); });
 }
 
 void adamw(const Bound& b, bool) {
@@ -160,31 +165,21 @@ void lion(const Bound& b, bool) {
 void adamw8bit(const Bound& b, bool) {
   const UpdateScalars step = update_scalars(b);
   const auto count = static_cast<int64_t>(*step.count);
-  const int32_t ok = *step.ok != 0;
   const int64_t block = b.instr->attrs.integer("block");
   auto rule = adamw_rule<k::AdamWScalars>(*b.instr);
   rule.step = &count;
-  rule.clip_scale = step.clip_scale;
-  rule.ok = &ok;
+  const auto codes = [&](const auto& r) { return k::Codes{r.m, r.v, r.m_scale, r.v_scale, block}; };
   with_block_ranges(
       b,
       [&](const auto& ranges) {
-        for (const auto& r : ranges) {
-          const double lr = *step.lr * r.lr_factor;
-          rule.lr = &lr;
-          rule.weight_decay = step.decay(r.weight_decay);
-          k::adamw8bit(r.master, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient, r.copy, r.count, rule,
-                       *b.pool);
-        }
+        update_each(step, rule, ranges, [&](const auto& r, const auto& s) {
+          k::adamw8bit(r.master, codes(r), r.gradient, r.copy, r.count, s, *b.pool);
+        });
       },
       [&](const auto& ranges) {
-        for (const auto& r : ranges) {
-          const double lr = *step.lr * r.lr_factor;
-          rule.lr = &lr;
-          rule.weight_decay = step.decay(r.weight_decay);
-          k::adamw8bit_split(r.weight, r.remainder, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient,
-                             r.count, rule, *b.pool);
-        }
+        update_each(step, rule, ranges, [&](const auto& r, const auto& s) {
+          k::adamw8bit_split(r.weight, r.remainder, codes(r), r.gradient, r.count, s, *b.pool);
+        });
       });
 }
 
@@ -281,26 +276,6 @@ void lars(const Bound& b, bool) {
 
 }  // namespace
 
-const std::vector<Kernel>& step_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kCountToSeed, count_to_seed},
-                                            {&graph::kAccumulate, accumulate},
-                                            {&graph::kCopy, copy},
-                                            {&graph::kSwapBlocks, swap_blocks},
-                                            {&graph::kZeroUnlessFirst, zero_unless_first},
-                                            {&graph::kSumSquares, sum_squares},
-                                            {&graph::kMaxAbs, max_abs},
-                                            {&graph::kClipScale, clip_scale},
-                                            {&graph::kAdamW, adamw},
-                                            {&graph::kAdam, adamw},
-                                            {&graph::kSgd, sgd},
-                                            {&graph::kLion, lion},
-                                            {&graph::kEma, ema},
-                                            {&graph::kLambNorms, lamb_norms},
-                                            {&graph::kLamb, lamb},
-                                            {&graph::kLarsNorms, lars_norms},
-                                            {&graph::kLars, lars},
-                                            {&graph::kAdamW8bit, adamw8bit}};
-  return table;
-}
+#include "exec/bind/step.inc"
 
 }  // namespace quintet::exec::cpu

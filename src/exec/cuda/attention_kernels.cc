@@ -19,7 +19,7 @@ namespace k = kernels::cuda;
 k::AttentionShape bound_shape(const Bound& b) {
   k::AttentionShape s = attention_shape(*b.instr);
   static_cast<kernels::AttentionGeometry&>(s) = attention_rows(b);
-  if (s.dropout_p > 0) s.dropout_key = derive_dropout_key(b, dropout_seed(*b.instr));
+  if (s.dropout_p > 0) s.dropout_key = dropout_key(b, dropout_seed(*b.instr));
   return s;
 }
 

@@ -65,7 +65,11 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       arena_(aligned_arena(program, memory_.data())),
       streams_(program.streams.size()),
       progress_(program, world.size() > 1),
-      libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
+      libraries_({.tune = options.tune && !options.tuned.empty(),
+                  .tf32 = options.tf32,
+                  .constant_weights = std::none_of(
+                      program.bodies.begin(), program.bodies.end(),
+                      [](const program::Body& body) { return body.kind == program::BodyKind::Step; })}),
       in_message_(buffers_in_messages(program)) {
   host_scalars_.resize(static_cast<size_t>(program.num_scalar_inputs()));
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
@@ -472,14 +476,25 @@ void CudaExecutor::write(const Range& range, const std::function<void(std::byte*
   gpu::use_device(device_);
   constexpr int64_t kPinnedFrom = int64_t{1} << 20, kPinnedBytes = int64_t{32} << 20;
   if (range.bytes >= kPinnedFrom && range.bytes <= kPinnedBytes) {
-    if (written_.bytes() < kPinnedBytes) written_ = gpu::Pinned(kPinnedBytes);
-    fill(written_.data());
-    streams_[0].copy(address(range), written_.data(), range.bytes);
+    gpu::Pinned block;
+    {
+      const std::lock_guard lock(written_mutex_);
+      if (!written_.empty()) {
+        block = std::move(written_.back());
+        written_.pop_back();
+      }
+    }
+    if (block.bytes() == 0) block = gpu::Pinned(kPinnedBytes);
+    fill(block.data());
+    const std::lock_guard lock(written_mutex_);
+    streams_[0].copy(address(range), block.data(), range.bytes);
     streams_[0].synchronize();
+    written_.push_back(std::move(block));
     return;
   }
   const auto copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(range.bytes));
   fill(copy.get());
+  const std::lock_guard lock(written_mutex_);
   streams_[0].copy(address(range), copy.get(), range.bytes);
   streams_[0].synchronize();
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 
 #include "comm/device_communicator.h"
 #include "device/cuda/device.h"
@@ -41,6 +42,7 @@ class CudaExecutor : public Executor {
   std::span<std::byte> staging(int64_t bytes) override;
   void stage(std::span<const Staged> copies) override;
   void wait_staged() override;
+  bool stages_by_itself() const override { return true; }
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
   void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
@@ -120,7 +122,9 @@ class CudaExecutor : public Executor {
   device::cuda::Pinned staging_;  // see staging()
   device::cuda::Stream copies_;   // into staging_
   device::cuda::Event staged_;    // they have arrived
-  device::cuda::Pinned written_;  // that large parts of a load pass through (write)
+  // Page-locked memory that large parts of a load pass through (write), one block for each thread that writes.
+  std::mutex written_mutex_;
+  std::vector<device::cuda::Pinned> written_;  // not in use
   Readback readbacks_[2];
   int64_t started_ = 0, finished_ = 0;  // runs
   std::vector<double> host_scalars_;    // inputs of the next run

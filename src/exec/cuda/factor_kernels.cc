@@ -60,13 +60,6 @@ void adafactor(const Bound& b, bool) {
 
 }  // namespace
 
-const std::vector<Kernel>& factor_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kFactorSums, factor_sums},
-                                            {&graph::kUpdateFactors, update_factors},
-                                            {&graph::kFactorNorms, factor_norms},
-                                            {&graph::kFactorSizes, factor_sizes},
-                                            {&graph::kAdafactor, adafactor}};
-  return table;
-}
+#include "exec/bind/factor.inc"
 
 }  // namespace quintet::exec::cuda

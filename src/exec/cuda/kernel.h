@@ -21,6 +21,9 @@ struct Bound : Operands {
   const Kernel* kernel = nullptr;        // of a Compute instruction
 };
 
+// What the kernels of exec/bind run on.
+inline kernels::cuda::Stream on(const Bound& b) { return b.stream; }
+
 // run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
 // before the first run, with all addresses known: it uploads constants, builds plans and tunes.
 // The scratch is that of exec/decode/scratch.h.
@@ -32,17 +35,5 @@ struct Kernel {
 
 // The kernel of an op, built in or one of `extra`; an InternalError when there is none.
 const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra = {});
-
-// The tables, one per family (exec/decode).
-const std::vector<Kernel>& matmul_kernels();
-const std::vector<Kernel>& attention_kernels();
-const std::vector<Kernel>& norm_kernels();
-const std::vector<Kernel>& elementwise_kernels();
-const std::vector<Kernel>& vocab_kernels();
-const std::vector<Kernel>& routing_kernels();
-const std::vector<Kernel>& expert_kernels();
-const std::vector<Kernel>& step_kernels();
-const std::vector<Kernel>& matrix_kernels();
-const std::vector<Kernel>& factor_kernels();
 
 }  // namespace quintet::exec::cuda

@@ -18,7 +18,8 @@ struct LibraryOptions {
   // Time the candidates of every GEMM and attention in prepare(); else use cuBLASLt's first choice, and the
   // attention that was faster on an H200.
   bool tune = true;
-  bool tf32 = false;  // GEMMs of f32 round their operands to 10 bits of mantissa
+  bool tf32 = false;              // GEMMs of f32 round their operands to 10 bits of mantissa
+  bool constant_weights = false;  // no kernel of the program writes them
 };
 
 // One per launching thread, on the device that is current when it is constructed.
@@ -30,6 +31,7 @@ class Libraries {
   kernels::cuda::Attention& attention() { return attention_; }
   AttentionChoices& attention_choices() { return attention_choices_; }
   bool tunes() const { return options_.tune; }
+  bool weights_are_constant() const { return options_.constant_weights; }
   // What tuning has found, as text (exec/cuda/gemm_algorithms.h), and how many problems it covers.
   std::string tuned() const { return matmul_.tuned() + attention_choices_.tuned(); }
   void read_tuned(const std::string& text);

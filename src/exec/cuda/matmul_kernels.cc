@@ -1,9 +1,12 @@
 // Linear layers.
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/decode/matmul.h"
+#include "kernels/cuda/matmul/narrow.h"
 
 namespace quintet::exec::cuda {
 namespace {
@@ -11,11 +14,22 @@ namespace {
 using kernels::GemmArgs;
 using program::Accumulate;
 
+bool is_narrow(const Bound& b, const GemmArgs& args) {
+  return kernels::cuda::is_narrow(args) &&
+         kernels::cuda::narrow_workspace_bytes(args) <= b.instr->workspace_bytes;
+}
+
+// Few rows, as in decoding: bound by reading the weights.
 void run_gemm(const Bound& b, const GemmArgs& args) {
+  if (is_narrow(b, args))
+    return kernels::cuda::narrow_matmul(args, b.libraries->weights_are_constant(), b.workspace,
+                                        reinterpret_cast<uint32_t*>(const_cast<std::byte*>(b.constants)),
+                                        b.stream);
   b.libraries->matmul().run(args, b.workspace, b.instr->workspace_bytes, b.stream);
 }
 void tune(const Bound& b, const GemmArgs& args) {
-  if (b.libraries->tunes()) b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
+  if (b.libraries->tunes() && !kernels::cuda::is_narrow(args))
+    b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
 }
 
 void linear(const Bound& b, bool) { run_gemm(b, linear_args(b)); }
@@ -33,7 +47,7 @@ void prepare_linear_dw(Bound& b) {
 void run_all(const Bound& b, const std::vector<GemmArgs>& products) {
   for (const GemmArgs& p : products) run_gemm(b, p);
 }
-void tune_all(const Bound& b, const std::vector<GemmArgs>& products) {
+void tune_all(Bound& b, const std::vector<GemmArgs>& products) {
   for (const GemmArgs& p : products) tune(b, p);
 }
 

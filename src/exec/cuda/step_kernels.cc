@@ -164,26 +164,6 @@ void lars(const Bound& b, bool) {
 
 }  // namespace
 
-const std::vector<Kernel>& step_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kCountToSeed, count_to_seed},
-                                            {&graph::kAccumulate, accumulate},
-                                            {&graph::kCopy, copy},
-                                            {&graph::kSwapBlocks, swap_blocks},
-                                            {&graph::kZeroUnlessFirst, zero_unless_first},
-                                            {&graph::kSumSquares, sum_squares},
-                                            {&graph::kMaxAbs, max_abs},
-                                            {&graph::kClipScale, clip_scale},
-                                            {&graph::kAdamW, adamw},
-                                            {&graph::kAdam, adamw},
-                                            {&graph::kSgd, sgd},
-                                            {&graph::kLion, lion},
-                                            {&graph::kEma, ema},
-                                            {&graph::kLambNorms, lamb_norms},
-                                            {&graph::kLamb, lamb},
-                                            {&graph::kLarsNorms, lars_norms},
-                                            {&graph::kLars, lars},
-                                            {&graph::kAdamW8bit, adamw8bit}};
-  return table;
-}
+#include "exec/bind/step.inc"
 
 }  // namespace quintet::exec::cuda

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "graph/adafactor_ops.h"
+#include "graph/cache_ops.h"
 
 namespace quintet::graph {
 
@@ -44,6 +45,11 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kExpertBiasDw,
                                                   &kSpreadChoices,
                                                   &kGatherChoices,
+                                                  &kCacheAppend,
+                                                  &kCachedAttention,
+                                                  &kTakeRows,
+                                                  &kSample,
+                                                  &kLogProb,
                                                   &kLinears,
                                                   &kLinearsDx,
                                                   &kLinearsDw,

@@ -29,8 +29,9 @@ TiledScratch tiled_scratch(const AttentionShape& s, bool backward) {
   const auto order = [&](const base::RowOrder& rows, int64_t size) {
     return take(tile_count(rows.run_length(), rows.runs(), rows.sequences, size) * int64_t{sizeof(uint32_t)});
   };
-  at.refused = take((s.k_rows.sequences + 1) * int64_t{sizeof(int32_t)});
+  at.refused = take((s.k_rows.sequences + 3) * int64_t{sizeof(int32_t)});
   at.items = at.refused + s.k_rows.sequences * int64_t{sizeof(int32_t)};
+  at.visible = at.items + int64_t{sizeof(int32_t)};
   at.spans = take(s.k_rows.sequences * s.k_rows.seq_len * int64_t{sizeof(Span)});
   at.q_order = order(s.q_rows, HeadPacking(group, backward ? dq_rows(sizes) : forward_rows(sizes)).tokens);
   if (!backward) return at;

@@ -20,6 +20,9 @@ void to_experts(RuleContext& context, const graph::Node& node);
 void to_tokens(RuleContext& context, const graph::Node& node);
 void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 
+// cache.cc
+void sample(RuleContext& context, const graph::Node& node);
+
 // step.cc: ops of the optimizer step, on stored values. The rule of a kind; null: none, the op has dims.
 Rule of_step(graph::StepKind kind);
 void step_sums(RuleContext& context, const graph::Node& node);

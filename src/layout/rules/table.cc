@@ -1,5 +1,6 @@
 // The explicit list of ops that are sharded neither by their dims nor by their step kind (graph::StepTraits):
 // nothing registers itself.
+#include "graph/cache_ops.h"
 #include "layout/rules/families.h"
 
 namespace quintet::layout {
@@ -18,6 +19,7 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kToTokens, rules::to_tokens},
                                             {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
                                             {&graph::kExpertBiasDw, rules::grouped_linear_dw},
+                                            {&graph::kSample, rules::sample},
                                             {&graph::kStepSums, rules::step_sums}};
   return table;
 }

@@ -95,11 +95,12 @@ void position_scale(const T* x, const int32_t* positions, T* y, int64_t rows, in
 }
 
 void split_documents(const int32_t* documents, const int32_t* positions, int32_t* out, int64_t rows,
-                     int64_t chunk, int64_t seq_len) {
+                     int64_t chunk, int64_t seq_len, ThreadPool& pool) {
   const int64_t chunks = seq_len / chunk + 1;  // of one document, at most
-  for (int64_t r = 0; r < rows; ++r)
+  each_row(rows, 1, pool, [&](int64_t r) {
     out[r] = documents[r] < 0 ? documents[r]
                               : static_cast<int32_t>(documents[r] * chunks + positions[r] / chunk);
+  });
 }
 
 #define INSTANTIATE(T)                                            \

@@ -20,6 +20,6 @@ template <class T>
 void position_scale(const T* x, const int32_t* positions, T* y, int64_t rows, int64_t n, double scale,
                     int64_t floor, ThreadPool& pool);
 void split_documents(const int32_t* documents, const int32_t* positions, int32_t* out, int64_t rows,
-                     int64_t chunk, int64_t seq_len);
+                     int64_t chunk, int64_t seq_len, ThreadPool& pool);
 
 }  // namespace quintet::kernels::cpu

@@ -47,6 +47,29 @@ __device__ __forceinline__ int item_of_round(int round, int items) {
   return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
 }
 
+// Query tiles times KV heads that need work.
+__device__ __forceinline__ int query_items(const TiledProblem& p, int tiles) {
+  return (p.visible != nullptr ? *p.visible : tiles) * p.kv_heads;
+}
+
+// Shared memory that this thread has written may be read by copies and MMAs after the next barrier.
+__device__ __forceinline__ void publish_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// A box of a stack of matrices to global memory; elements outside are not written.
+__device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t from, int inner, int row,
+                                          int matrix) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+               "r"(inner), "r"(row), "r"(matrix), "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until the source of every committed store of this thread has been read.
+__device__ __forceinline__ void await_source_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 // A query tile of the heads that share a KV head, and the keys seen by any and by all of its rows.
 struct HopperTile {
   int kv_head;
@@ -117,28 +140,103 @@ __device__ __forceinline__ void find_dropout_rows(const TiledProblem& p, const H
   }
 }
 
-// Writes a row of o and its lse. `level` is the row's maximum in units of log2, `sum` this lane's part of the
-// sum; registers 4 * j + 2 * half of `out` belong to the row.
-template <class T, bool kExtra, int kRegisters>
+// Merges half the accumulators with row r of a tile of kRows earlier results in f32, in place: panels of 32
+// columns, as the bulk tensor copies of describe_wide() swizzle them.
+template <int kRows, int kRegisters>
+__device__ __forceinline__ void merge_wide_row(const float (&out)[kRegisters], int half, float factor,
+                                               float share, uint32_t tile, int r) {
+  const int quarter = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int j = 0; j < kRegisters / 4; ++j) {
+    const uint32_t chunk = static_cast<uint32_t>((j % 4 * 2 + quarter / 2) ^ (r & 7)),
+                   at = tile + static_cast<uint32_t>(j / 4 * kRows + r) * 128 + chunk * 16 +
+                        static_cast<uint32_t>(quarter % 2 * 8);
+    float x = factor == 0.0f ? 0.0f : out[j * 4 + 2 * half] * factor,
+          y = factor == 0.0f ? 0.0f : out[j * 4 + 2 * half + 1] * factor;
+    if (share != 0.0f) {
+      float2 old;
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(old.x), "=f"(old.y) : "r"(at) : "memory");
+      x = fmaf(old.x, share, x);
+      y = fmaf(old.y, share, y);
+    }
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+  }
+}
+
+// Adds half the accumulators, times `factor`, to an f32 row in global memory, without waiting for it. No
+// other thread adds to the same elements, so the bits are those of store_wide_row().
+template <int kRegisters>
+__device__ __forceinline__ void add_wide_row(const float (&acc)[kRegisters], int half, float factor,
+                                             float* to, int width, bool inside) {
+  const int quarter = static_cast<int>(threadIdx.x) % 4, odd = quarter % 2;
+#pragma unroll
+  for (int j = 0; j < kRegisters / 4; j += 2) {
+    // Even lanes get four columns of group j of eight columns, odd ones of the next group.
+    const float2 low{acc[j * 4 + 2 * half] * factor, acc[j * 4 + 2 * half + 1] * factor},
+        high{acc[j * 4 + 4 + 2 * half] * factor, acc[j * 4 + 4 + 2 * half + 1] * factor};
+    const float x = __shfl_xor_sync(0xffffffffu, odd ? low.x : high.x, 1),
+                y = __shfl_xor_sync(0xffffffffu, odd ? low.y : high.y, 1);
+    const int column = (j + odd) * 8 + (quarter - odd) * 2;
+    if (inside && column < width)
+      asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + column), "f"(odd ? x : low.x),
+                   "f"(odd ? y : low.y), "f"(odd ? high.x : x), "f"(odd ? high.y : y)
+                   : "memory");
+  }
+}
+
+// Writes a row of o, or merges it with the tile of earlier results `wide_tile` (0: none), and writes its lse.
+// `level` is the row's maximum in units of log2, `sum` this lane's part of the sum, `earlier` the lse of
+// earlier hops; registers 4 * j + 2 * half of `out` belong to the row.
+template <class T, bool kExtra, int kRows, int kRegisters>
 __device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid,
-                                           int half, const float (&out)[kRegisters], float level, float sum) {
+                                           int half, const float (&out)[kRegisters], float level, float sum,
+                                           float earlier, uint32_t wide_tile) {
   const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
   const bool inside = r < valid;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  RowResult result = row_result(p, inside, head, at.tile.row + token, level, sum);
+  RowResult result = row_result(p, inside, head, earlier, level, sum);
   if (kExtra && p.threshold > 0) result.factor *= p.kept;
   const int64_t to =
       static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
   const auto& tiles = reinterpret_cast<const float(&)[kRegisters / 4][4]>(out);
   const bool same = result.factor == 0.0f && result.share == 1.0f && p.o_before == p.o_out;
-  if (p.wide)
+  if (wide_tile != 0)
+    merge_wide_row<kRows>(out, half, result.factor, result.share, wide_tile, r);
+  else if (p.wide)
     store_wide_row(tiles, half, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,
                    static_cast<float*>(p.o_out) + to, p.value_dim, inside && !same);
   else
     store_row<T>(tiles, half, result.factor, static_cast<T*>(p.o_out) + to, p.value_dim, inside);
   if (inside && threadIdx.x % 4 == 0)
     p.lse_out[static_cast<int64_t>(head) * p.q_count + at.tile.row + token] = result.lse;
+}
+
+// Writes the rows of tiles in which no row sees a key: those from number `seen_items` on, or where documents
+// are not sorted the ones found among all. For warps that have nothing else to do: number `warp` of `warps`.
+template <class T, int kKeys>
+__device__ __forceinline__ void finish_unseen(const TiledProblem& p, int seen_items, int tiles, int warp,
+                                              int warps) {
+  if (p.in_place || (p.documents == nullptr && p.q_rows.ranks == 1)) return;
+  const int items = tiles * p.kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int item = (p.visible != nullptr ? seen_items : 0) + static_cast<int>(blockIdx.x); item < items;
+       item += static_cast<int>(gridDim.x)) {
+    const HopperTile at = query_item(p, item, tiles);
+    BlockWalk walk;
+    if (p.idle(at.tile.sequence) || walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys)) continue;
+    for (int r = warp; r < at.tile.count * p.group; r += warps) {
+      const int token = r / p.group, head = at.kv_head * p.group + r % p.group, row = at.tile.row + token;
+      const RowResult result = row_result(p, true, head, earlier_lse(p, true, head, row), -INFINITY, 0.0f);
+      const int64_t to = static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
+      for (int column = lane; column < p.value_dim; column += 32)
+        if (p.wide)
+          static_cast<float*>(p.o_out)[to + column] =
+              result.share != 0.0f ? p.o_before[to + column] * result.share : 0.0f;
+        else
+          static_cast<T*>(p.o_out)[to + column] = T{};
+      if (lane == 0) p.lse_out[static_cast<int64_t>(head) * p.q_count + row] = result.lse;
+    }
+  }
 }
 
 #endif

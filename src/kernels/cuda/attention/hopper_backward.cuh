@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     publish_barriers();
   }
   __syncthreads();
-  const int items = tiles * p.kv_heads;
+  const int items = query_items(p, tiles);
 
   if (group == 2) {
     registers_down<24>();
@@ -101,14 +101,18 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     const HopperTile at = query_item(p, item, tiles);
     const RowTile& tile = at.tile;
     if (p.idle(tile.sequence)) continue;
+    BlockWalk walk;
+    bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
+    if (!more && p.in_place) continue;
     const int valid = tile.count * p.group, first_head = at.kv_head * p.group;
-    // delta of the warp's 16 rows, a group of lanes per row.
+    // delta of the warp's 16 rows, a group of lanes per row; all loads are in flight together.
     constexpr int kLanes = kValue <= 64 ? 8 : kValue <= 128 ? 16 : 32, kAtOnce = 32 / kLanes;
-    __syncwarp();
+    float parts[16 / kAtOnce];
 #pragma unroll
     for (int i = 0; i < 16; i += kAtOnce) {
       const int r = warp_row + i + lane / kLanes, token = p.packing.token(r);
-      float part = 0.0f;
+      float& part = parts[i / kAtOnce];
+      part = 0.0f;
       if (r < valid && lane % kLanes * 8 < p.value_dim) {
         const int64_t from = static_cast<int64_t>(tile.row + token) * p.o_stride +
                              static_cast<int64_t>(first_head + r - token * p.group) * p.value_dim +
@@ -118,9 +122,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #pragma unroll
         for (int e = 0; e < 8; ++e) part += a.v[e] * b.v[e];
       }
+    }
+    __syncwarp();  // row_delta of the last item has been read
+#pragma unroll
+    for (int i = 0; i < 16; i += kAtOnce) {
+      float& part = parts[i / kAtOnce];
 #pragma unroll
       for (int d = kLanes / 2; d > 0; d /= 2) part += __shfl_xor_sync(0xffffffffu, part, d);
-      if (lane % kLanes == 0) row_delta[r] = part;
+      if (lane % kLanes == 0) row_delta[warp_row + i + lane / kLanes] = part;
     }
     __syncwarp();
     Span row_keys[2];
@@ -138,7 +147,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         if (lane % 4 == 0)
           p.stats_out[at.kv_head * p.stats_pitch + static_cast<int64_t>(tile.row) * p.group + r] =
               make_float2(lse[h], delta[h]);
-        if (p.dq_before != nullptr)
+        if (p.dq_before != nullptr && !p.in_place)
           prefetch_row(p.dq_before + static_cast<int64_t>(tile.row + token) * p.dq_stride +
                            static_cast<int64_t>(head) * p.head_dim,
                        p.head_dim);
@@ -147,8 +156,6 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     float dq[kQk / 2];
 #pragma unroll
     for (float& x : dq) x = 0.0f;
-    BlockWalk walk;
-    bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
     if (more) {
       await_turn(&q_full, q_turn.parity);
       q_turn.advance<1>();
@@ -239,8 +246,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       const int r = own_row + 8 * h, token = p.packing.token(r);
       const int64_t to = static_cast<int64_t>(tile.row + token) * p.dq_stride +
                          static_cast<int64_t>(first_head + r - token * p.group) * p.head_dim;
-      if (p.wide && row_keys[h].begin >= row_keys[h].end && p.dq_before == p.dq) continue;  // as it is
-      if (p.wide)
+      if (p.in_place)
+        add_wide_row(dq, h, p.scale, static_cast<float*>(p.dq) + to, p.head_dim,
+                     r < valid && row_keys[h].begin < row_keys[h].end);
+      else if (p.wide)
         store_wide_row(result, h, p.scale, p.dq_before != nullptr ? p.dq_before + to : nullptr, 1.0f,
                        static_cast<float*>(p.dq) + to, p.head_dim, r < valid);
       else
@@ -290,9 +299,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     for (float& x : dk) x = 0.0f;
 #pragma unroll
     for (float& x : dv) x = 0.0f;
-    if (!seen) {
-      meet_warpgroup(group);  // all have read the item
-    } else {
+    if (seen) {
       const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       const uint32_t k = shared.k + static_cast<uint32_t>(group) * 8192,
                      v = shared.v + static_cast<uint32_t>(group) * 8192;
@@ -316,7 +323,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(dv);
-        if (before >= 0 && thread % 128 == 0) arrive(&exchange.empty[before]);
+        if (before >= 0) release(&exchange.empty[before], lane);
         before = turn.stage;
         begin_products();
         rows_product<T, kValue>(g, v, kKeyPanel, dout, kRowPanel);
@@ -373,9 +380,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       await_products<0>();
       pin(dk);
       pin(dv);
-      if (thread % 128 == 0) arrive(&exchange.empty[before]);
+      release(&exchange.empty[before], lane);
     }
-    if (thread % 128 == 0) arrive(&exchange.kv_empty);
+    release(&exchange.kv_empty, lane);
     store_dk<T>(p, at, own_key, dk);
     store_dv<T>(p, at, own_key, dv);
   });

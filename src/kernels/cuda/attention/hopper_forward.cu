@@ -33,11 +33,15 @@ void launch_hopper_forward(HeadSizes sizes, TiledProblem p, int blocks, int64_t 
     p.packing = HeadPacking(p.group, Sizes::kRows);
     const CUtensorMap q = describe_queries<T>(p, Sizes::kRows), k = describe_keys<T>(p, Sizes::kKeys),
                       v = describe_values<T>(p, Sizes::kKeys);
+    const bool merges = p.wide && Sizes::kWideBytes > 0;
+    const CUtensorMap out = merges ? describe_wide(p, p.o_out, Sizes::kRows) : q,
+                      before =
+                          merges && p.o_before != nullptr ? describe_wide(p, p.o_before, Sizes::kRows) : out;
+    const int bytes = Sizes::kBytes + (merges ? Sizes::kWideBytes : 0);
     const auto kernel = hopper_forward<T, kQk, kValue, kExtra>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes::kBytes),
-          "attention");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
     kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, tiles * p.kv_heads)), Sizes::kThreads,
-             Sizes::kBytes, stream>>>(q, k, v, p, static_cast<int>(tiles));
+             static_cast<size_t>(bytes), stream>>>(q, k, v, before, out, p, static_cast<int>(tiles));
     check_launch("attention");
   });
 }

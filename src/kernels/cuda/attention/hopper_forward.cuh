@@ -2,7 +2,10 @@
 // into shared memory; each of the other warpgroups has 64 query rows. While one computes its softmax the
 // others' MMAs run, and within a warpgroup the scores of the next key block are computed alongside the matmul
 // of the last weights with V. Rows past tokens * heads of a tile have undefined contents: no other row reads
-// them.
+// them. Where registers suffice this goes on from one tile to the next.
+//
+// A hop of a ring merges its tile with the earlier result in shared memory, where there is room: the producer
+// copies the earlier tile while scores are computed and stores the merged one while the next tile begins.
 #pragma once
 
 #include "kernels/cuda/attention/hopper.cuh"
@@ -19,6 +22,12 @@ struct HopperForward {
   static constexpr int kQBytes = kRows * kQkPanels * 128, kKBytes = kKeys * kQkPanels * 128,
                        kVBytes = kKeys * kValuePanels * 128;
   static constexpr int kBytes = kQBytes + kStages * (kKBytes + kVBytes) + 1024;
+  // Whether a tile's first scores are computed while the last tile is finished: it needs registers.
+  static constexpr bool kContinuous = kGroups == 2 && kQk <= 128 && !kExtra;
+  // The tile of earlier results in f32; 0: no room for it.
+  static constexpr int kWidePanels = kValue / 32, kWidePanel = kRows * 128;
+  static constexpr int kWideBytes =
+      kBytes + kWidePanels * kWidePanel <= (226 << 10) ? kWidePanels * kWidePanel : 0;
 };
 
 // Exponents of weights, in units of log2, that need no new scale.
@@ -27,7 +36,8 @@ inline constexpr float kHeadroom = 8.0f;
 template <class T, int kQk, int kValue, bool kExtra>
 __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
     hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ TiledProblem p,
+                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap before_map,
+                   const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TiledProblem p,
                    int tiles) {
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -36,13 +46,20 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
                 kStages = Sizes::kStages;
   constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages];
+      v_empty[kStages], wide_full, wide_done;
   const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
-                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes;
+                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes,
+                 wide_tile = v_tiles + kStages * Sizes::kVBytes;
+  // Whether a tile is merged in shared memory: not one of fewer tokens, whose box would reach into other rows.
+  const auto merges = [&](const RowTile& tile) {
+    return Sizes::kWideBytes > 0 && p.wide && tile.count == p.packing.tokens;
+  };
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
   if (thread == 0) {
     make_barrier(&q_full, 1);
     make_barrier(&q_empty, kGroups);
+    make_barrier(&wide_full, 1);
+    make_barrier(&wide_done, 4 * kGroups);  // a warp each
     for (int s = 0; s < kStages; ++s) {
       make_barrier(&k_full[s], 1);
       make_barrier(&k_empty[s], kGroups);
@@ -52,12 +69,36 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     publish_barriers();
   }
   __syncthreads();
-  const int items = tiles * p.kv_heads;
+  const int items = query_items(p, tiles);
 
   if (group == kGroups) {
     registers_down<kGroups == 2 ? 40 : 32>();
+    if (thread % 128 >= 32) finish_unseen<T, kKeys>(p, items, tiles, thread % 128 / 32 - 1, 3);
     if (thread % 128 != 0) return;
-    Turn turn, q_turn;
+    Turn turn, q_turn, wide_turn;
+    int merged_head = -1, merged_row = 0;  // of the tile that is being merged
+    const auto store_merged = [&] {
+      if (merged_head < 0) return;
+      await_turn(&wide_done, wide_turn.parity ^ 1);
+      for (int c = 0; c < Sizes::kWidePanels; ++c)
+        store_box(&out_map, wide_tile + c * Sizes::kWidePanel, c * 32, merged_head * p.group, merged_row);
+      commit_stores();
+    };
+    const auto begin_merge = [&](const HopperTile& at) {
+      store_merged();
+      await_source_read();
+      if (p.o_before != nullptr) {
+        announce(&wide_full, static_cast<uint32_t>(p.packing.tokens * p.group * Sizes::kWidePanels * 128));
+        for (int c = 0; c < Sizes::kWidePanels; ++c)
+          copy_box(wide_tile + c * Sizes::kWidePanel, &before_map, c * 32, at.kv_head * p.group, at.tile.row,
+                   &wide_full);
+      } else {
+        arrive(&wide_full);
+      }
+      merged_head = at.kv_head;
+      merged_row = at.tile.row;
+      wide_turn.advance<1>();
+    };
     for (int round = 0;; ++round) {
       const int item = item_of_round(round, items);
       if (item < 0) break;
@@ -72,7 +113,9 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       for (int c = 0; c < Sizes::kQkPanels; ++c)
         copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
       q_turn.advance<1>();
-      for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
+      // Blocks of keys until the earlier result is copied: the consumers finish the last tile meanwhile.
+      int until_merge = merges(at.tile) ? kStages : -1;
+      while (more) {
         const uint32_t k = k_tiles + turn.stage * Sizes::kKBytes, v = v_tiles + turn.stage * Sizes::kVBytes;
         await_turn(&k_empty[turn.stage], turn.parity ^ 1);
         announce(&k_full[turn.stage], Sizes::kKBytes);
@@ -82,7 +125,17 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
         announce(&v_full[turn.stage], Sizes::kVBytes);
         for (int c = 0; c < Sizes::kValuePanels; ++c)
           copy_box(v + c * kKeyPanel, &v_map, c * 64, at.kv_head, walk.row, &v_full[turn.stage]);
+        turn.advance<kStages>();
+        more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
+        if (until_merge > 0 && (--until_merge == 0 || !more)) {
+          begin_merge(at);
+          until_merge = -1;
+        }
       }
+    }
+    if constexpr (Sizes::kWideBytes > 0) {
+      store_merged();
+      await_stores();
     }
     return;
   }
@@ -91,156 +144,221 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   const ScoreUnits<kExtra> units(p);
   const float unit = units.unit;
   const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
-  Turn k_turn, v_turn, q_turn;
-  if (group == kGroups - 1) order_next(0);  // the first group goes first
-  for (int round = 0;; ++round) {
-    const int item = item_of_round(round, items);
-    if (item < 0) break;
-    if (item >= items) continue;
-    const HopperTile at = query_item(p, item, tiles);
-    const RowTile& tile = at.tile;
-    if (p.idle(tile.sequence)) continue;
-    const int valid = tile.count * p.group;
-    BlockWalk walk;
-    bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
-    float out[kValue / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  // A tile, and what this lane knows of its two rows.
+  struct Rows {
+    HopperTile at;
+    int valid;
+    bool merging;
+    Span keys[2];
+    float earlier[2], top[2], sum[2];
+  };
+  Turn k_turn, v_turn, q_turn, wide_turn;
+  BlockWalk walk;
+  int round = 0;
+  const auto finish = [&](const Rows& t, const float(&out)[kValue / 2]) {
+    if (t.merging) await_turn(&wide_full, wide_turn.parity);
 #pragma unroll
-    for (float& x : out) x = 0.0f;
-    if (more) {
-      Span row_keys[2];
+    for (int h = 0; h < 2; ++h)
+      finish_row<T, kExtra, kRows>(p, t.at, own_row + 8 * h, t.valid, h, out, t.top[h] * unit, t.sum[h],
+                                   t.earlier[h], t.merging ? wide_tile : 0);
+    if (t.merging) {
+      wide_turn.advance<1>();
+      publish_shared();
+      __syncwarp();
+      if (lane == 0) arrive(&wide_done);
+    }
+  };
+  // The next tile with a row that sees a key, with the walk at its first block; false: none.
+  const auto next_tile = [&](Rows& t) {
+    for (;;) {
+      const int item = item_of_round(round++, items);
+      if (item < 0) return false;
+      if (item >= items) continue;
+      t.at = query_item(p, item, tiles);
+      const RowTile& tile = t.at.tile;
+      if (p.idle(tile.sequence)) continue;
+      walk = {};
+      const bool seen = walk.next(p.k_rows, tile.sequence, t.at.keys, kKeys);
+      if (!seen) continue;
+      t.valid = tile.count * p.group;
+      t.merging = merges(tile);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int r = own_row + 8 * h;
-        row_keys[h] = r < valid ? p.keys(tile.sequence, tile.position + p.packing.token(r)) : Span{0, 0};
-        if (p.o_before != nullptr && r < valid) {
-          const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
+        const int r = own_row + 8 * h, token = p.packing.token(r),
+                  head = t.at.kv_head * p.group + r - token * p.group;
+        const bool inside = r < t.valid;
+        t.keys[h] = inside ? p.keys(tile.sequence, tile.position + token) : Span{0, 0};
+        t.earlier[h] = earlier_lse(p, inside, head, tile.row + token);
+        t.top[h] = -INFINITY;
+        t.sum[h] = 0.0f;
+        if (p.o_before != nullptr && inside && !t.merging)
           prefetch_row(p.o_before + static_cast<int64_t>(tile.row + token) * p.o_stride +
                            static_cast<int64_t>(head) * p.value_dim,
                        p.value_dim);
-        }
       }
-      [[maybe_unused]] TiledProblem::DropoutRow dropout_rows[2];
-      if (kExtra && p.threshold > 0) find_dropout_rows(p, at, own_row, valid, dropout_rows);
-      float s[kKeys / 2], shrink[2];
-      bool rescale;
-      uint32_t weights[kKeys / 16][4];
-      const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192;
-      // Masks the scores of the block at `begin` in s and turns them into weights relative to top. A warp
-      // moves top, and rescales what is summed so far, only where a weight would exceed 2^kHeadroom.
-      const auto weigh = [&](int begin, int count) {
-        const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
-        if (units.capped) {
+      return true;
+    }
+  };
+  float out[kValue / 2], s[kKeys / 2], shrink[2];
+  bool rescale;
+  uint32_t weights[kKeys / 16][4];
+  [[maybe_unused]] TiledProblem::DropoutRow dropout_rows[2];
+  const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192;
+  // Masks the scores of the walk's block in s and turns them into weights relative to top. A warp moves top,
+  // and rescales what is summed so far, only where a weight would exceed 2^kHeadroom.
+  const auto weigh = [&](Rows& t) {
+    const int begin = walk.position, count = walk.count(kKeys);
+    const bool masked = begin < t.at.all.begin || begin + kKeys > t.at.all.end || count < kKeys;
+    if (units.capped) {
 #pragma unroll
-          for (float& x : s) x = tanh_fast(x * units.inner);
-        }
-        float best[2];
-        bool higher = false;
+      for (int i = 0; i < kKeys / 2; ++i) s[i] = tanh_fast(s[i] * units.inner);
+    }
+    float best[2];
+    bool higher = false;
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          if (masked) {
-            const int from = row_keys[h].begin - begin - lane % 4 * 2,
-                      to = lesser(row_keys[h].end - begin, count) - lane % 4 * 2;
+    for (int h = 0; h < 2; ++h) {
+      if (masked) {
+        const int from = t.keys[h].begin - begin - lane % 4 * 2,
+                  to = lesser(t.keys[h].end - begin, count) - lane % 4 * 2;
 #pragma unroll
-            for (int j = 0; j < kKeys / 8; ++j)
+        for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
-              for (int i = 0; i < 2; ++i)
-                if (j * 8 + i < from || j * 8 + i >= to) s[j * 4 + 2 * h + i] = -INFINITY;
-          }
-          best[h] = top[h];
-#pragma unroll
-          for (int j = 0; j < kKeys / 8; ++j)
-            best[h] = fmaxf(best[h], fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
-          best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 1));
-          best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 2));
-          higher |= (best[h] - top[h]) * unit > kHeadroom;
-        }
-        rescale = __any_sync(0xffffffffu, higher);
-        if (rescale) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            shrink[h] = best[h] == -INFINITY ? 1.0f : exp2_fast((top[h] - best[h]) * unit);
-            sum[h] *= shrink[h];
-            top[h] = best[h];
-          }
-        }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float base = top[h] == -INFINITY ? 0.0f : top[h] * unit;
-          float total = 0.0f;
-#pragma unroll
-          for (int j = 0; j < kKeys / 8; ++j)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const float weight = exp2_fast(fmaf(s[j * 4 + 2 * h + i], unit, -base));
-              s[j * 4 + 2 * h + i] = weight;
-              total += weight;
-            }
-          sum[h] += total;
-        }
-        if (kExtra && p.threshold > 0) {
-          uint32_t kept[2];
-          draw_kept<kKeys>(p, tile.sequence, begin, count, lane, dropout_rows, kept);
-#pragma unroll
-          for (int j = 0; j < kKeys / 8; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if ((kept[i / 2] >> (2 * j + i % 2) & 1) == 0) s[j * 4 + i] = 0.0f;
-        }
-      };
-      await_turn(&q_full, q_turn.parity);
-      q_turn.advance<1>();
-      await_turn(&k_full[k_turn.stage], k_turn.parity);
-      begin_products();
-      rows_product<T, kQk>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKBytes, kKeyPanel);
-      end_products();
-      await_products<0>();
-      pin(s);
-      if (thread % 128 == 0) arrive(&k_empty[k_turn.stage]);
-      k_turn.advance<kStages>();
-      weigh(walk.position, walk.count(kKeys));
-      left_of<T>(s, weights);
-      more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
-      for (; more; more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys)) {
-        await_turn(&k_full[k_turn.stage], k_turn.parity);
-        order_wait(group);
-        begin_products();
-        rows_product<T, kQk>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKBytes, kKeyPanel);
-        end_products();
-        await_turn(&v_full[v_turn.stage], v_turn.parity);
-        begin_products();
-        add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kVBytes, kKeyPanel);
-        end_products();
-        order_next((group + 1) % kGroups);
-        await_products<1>();
-        pin(s);
-        if (thread % 128 == 0) arrive(&k_empty[k_turn.stage]);
-        k_turn.advance<kStages>();
-        weigh(walk.position, walk.count(kKeys));
-        await_products<0>();
-        pin(out);
-        if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
-        v_turn.advance<kStages>();
-        left_of<T>(s, weights);
-        if (rescale) {
-#pragma unroll
-          for (int j = 0; j < kValue / 8; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) out[j * 4 + i] *= shrink[i / 2];
-        }
+          for (int i = 0; i < 2; ++i)
+            if (j * 8 + i < from || j * 8 + i >= to) s[j * 4 + 2 * h + i] = -INFINITY;
       }
-      if (thread % 128 == 0) arrive(&q_empty);
-      await_turn(&v_full[v_turn.stage], v_turn.parity);
-      begin_products();
-      add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kVBytes, kKeyPanel);
-      end_products();
-      await_products<0>();
-      pin(out);
-      if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
-      v_turn.advance<kStages>();
+      best[h] = t.top[h];
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+        best[h] = fmaxf(best[h], fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
+      best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 1));
+      best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], 2));
+      higher |= (best[h] - t.top[h]) * unit > kHeadroom;
+    }
+    rescale = __any_sync(0xffffffffu, higher);
+    if (rescale) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        shrink[h] = best[h] == -INFINITY ? 1.0f : exp2_fast((t.top[h] - best[h]) * unit);
+        t.sum[h] *= shrink[h];
+        t.top[h] = best[h];
+      }
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      finish_row<T, kExtra>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
+    for (int h = 0; h < 2; ++h) {
+      const float base = t.top[h] == -INFINITY ? 0.0f : t.top[h] * unit;
+      float total = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float weight = exp2_fast(fmaf(s[j * 4 + 2 * h + i], unit, -base));
+          s[j * 4 + 2 * h + i] = weight;
+          total += weight;
+        }
+      t.sum[h] += total;
+    }
+    if (kExtra && p.threshold > 0) {
+      uint32_t kept[2];
+      draw_kept<kKeys>(p, t.at.tile.sequence, begin, count, lane, dropout_rows, kept);
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if ((kept[i / 2] >> (2 * j + i % 2) & 1) == 0) s[j * 4 + i] = 0.0f;
+    }
+  };
+  const auto await_keys = [&] { await_turn(&k_full[k_turn.stage], k_turn.parity); };
+  const auto await_queries = [&] {
+    await_turn(&q_full, q_turn.parity);
+    q_turn.advance<1>();
+  };
+  const auto multiply_keys = [&] {
+    begin_products();
+    rows_product<T, kQk>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKBytes, kKeyPanel);
+    end_products();
+  };
+  const auto multiply_values = [&] {
+    await_turn(&v_full[v_turn.stage], v_turn.parity);
+    begin_products();
+    add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kVBytes, kKeyPanel);
+    end_products();
+  };
+  const auto release_keys = [&] {
+    if (thread % 128 == 0) arrive(&k_empty[k_turn.stage]);
+    k_turn.advance<kStages>();
+  };
+  const auto release_values = [&] {
+    if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
+    v_turn.advance<kStages>();
+  };
+  // The weights of the next block, while the last ones are multiplied with their values.
+  const auto next_block = [&](Rows& t) {
+    await_keys();
+    order_wait(group);
+    multiply_keys();
+    multiply_values();
+    order_next((group + 1) % kGroups);
+    await_products<1>();
+    pin(s);
+    release_keys();
+    weigh(t);
+    await_products<0>();
+    pin(out);
+    release_values();
+    left_of<T>(s, weights);
+  };
+  const auto first_block = [&](Rows& t) {
+    if (kExtra && p.threshold > 0) find_dropout_rows(p, t.at, own_row, t.valid, dropout_rows);
+    await_queries();
+    await_keys();
+    multiply_keys();
+    await_products<0>();
+    pin(s);
+    release_keys();
+    weigh(t);
+    left_of<T>(s, weights);
+  };
+  if (group == kGroups - 1) order_next(0);  // the first group goes first
+  Rows now;
+  bool more_tiles = next_tile(now);
+  if (more_tiles) first_block(now);
+  while (more_tiles) {
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+    while (walk.next(p.k_rows, now.at.tile.sequence, now.at.keys, kKeys)) {
+      next_block(now);
+      if (rescale) {
+#pragma unroll
+        for (int j = 0; j < kValue / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[j * 4 + i] *= shrink[i / 2];
+      }
+    }
+    if (thread % 128 == 0) arrive(&q_empty);
+    if constexpr (Sizes::kContinuous) {
+      // The first block of the next tile takes the place of the next block.
+      Rows next;
+      more_tiles = next_tile(next);
+      if (more_tiles) {
+        await_queries();
+        next_block(next);
+      } else {
+        multiply_values();
+        await_products<0>();
+        pin(out);
+        release_values();
+      }
+      finish(now, out);
+      now = next;
+    } else {
+      multiply_values();
+      await_products<0>();
+      pin(out);
+      release_values();
+      finish(now, out);
+      more_tiles = next_tile(now);
+      if (more_tiles) first_block(now);
+    }
   }
 #else
   __trap();  // hopper_blocks() is 0 in such builds

@@ -112,14 +112,7 @@ __device__ __forceinline__ void add_to_global(float* to, uint32_t from, uint32_t
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                "r"(from), "r"(bytes)
                : "memory");
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until the source of every add_to_global() of this thread has been read.
-__device__ __forceinline__ void await_source_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-__device__ __forceinline__ void await_additions() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  commit_stores();
 }
 
 // Stores what pack_left() left of 64 rows as panels of 64 columns, swizzled; `row` is the warp's first.
@@ -208,9 +201,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     float dk[kWidth / 2], dv[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
-    if (!seen) {
-      meet_warpgroup(group);  // all have read the item
-    } else {
+    if (seen) {
       const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       float* const sums =
           p.dq_sum + ((at.kv_head - p.kv_begin) * kPanels + (kByColumns ? group : 0)) * panel_size;
@@ -247,7 +238,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(s);
-        if (last_rows > 0 && thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
+        if (last_rows > 0) release(&exchange.empty[turn.stage ^ 1], lane);
         weigh_block<false>(p, queries, block, units, stats, lane, s,
                            [&](int i, float weight, float) { s[i] = weight; });
         pack_left<T>(s);
@@ -327,13 +318,13 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(dq);
         add_dq(last_row, last_rows);
       }
-      if (thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
+      release(&exchange.empty[turn.stage ^ 1], lane);
     }
-    if (thread % 128 == 0) arrive(&exchange.kv_empty);
+    release(&exchange.kv_empty, lane);
     store_dk<T>(p, at, own_key, dk);
     store_dv<T>(p, at, own_key, dv);
   });
-  if (lane == 0) await_additions();
+  if (lane == 0) await_stores();
 #else
   __trap();
 #endif

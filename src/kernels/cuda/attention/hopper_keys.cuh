@@ -8,7 +8,7 @@
 
 namespace quintet::kernels::cuda {
 
-inline constexpr int kBackwardThreads = 3 * 128;
+inline constexpr int kBackwardThreads = 3 * 128, kConsumerWarps = 8;
 
 // Tiles of kRows query rows, and of as many keys as hopper_dkv_keys() says.
 template <int kQk, int kValue, int kRowsOfTile>
@@ -25,10 +25,6 @@ struct HopperKeys {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-__device__ __forceinline__ void publish_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 // A block of queries in a stage of shared memory, as the producer describes it to the consumers.
 struct alignas(16) KeyBlock {
@@ -79,10 +75,10 @@ __device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const Key
   publish_shared();
   if (thread == 0) {
     make_barrier(&exchange.kv_full, 1);
-    make_barrier(&exchange.kv_empty, 2);
+    make_barrier(&exchange.kv_empty, kConsumerWarps);
     for (int s = 0; s < Sizes::kStages; ++s) {
       make_barrier(&exchange.full[s], 1);
-      make_barrier(&exchange.empty[s], 2);
+      make_barrier(&exchange.empty[s], kConsumerWarps);
     }
     publish_barriers();
   }
@@ -161,8 +157,21 @@ __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyT
   arrive(&exchange.kv_full);
 }
 
+// What the first lane of a warp reads, for all of them: it is also the one that releases it.
+template <class Read>
+__device__ __forceinline__ int from_first_lane(const Read& read) {
+  int value = 0;
+  if (threadIdx.x % 32 == 0) value = read();
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+// Tells the producer that this warp no longer reads what the barrier guards.
+__device__ __forceinline__ void release(uint64_t* barrier, int lane) {
+  __syncwarp();
+  if (lane == 0) arrive(barrier);
+}
+
 // The consumers' side: calls each(tile, whether any query sees its keys) for every item. `each` must arrive
-// at kv_empty when it no longer reads the keys.
+// at kv_empty when it no longer reads the keys: release().
 template <class Sizes, class Each>
 __device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange<Sizes>& exchange,
                                               const Each& each) {
@@ -170,19 +179,22 @@ __device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange
   for (;;) {
     await_turn(&exchange.kv_full, turn.parity);
     turn.advance<1>();
-    const int item = *static_cast<const volatile int*>(&exchange.item);
+    const int item = from_first_lane([&] { return *static_cast<const volatile int*>(&exchange.item); });
     if (item == kNoMoreItems) return;
     each(key_item<Sizes::kKeys>(p, item < 0 ? ~item : item), item >= 0);
   }
 }
-// The block in a stage; it may be read until the stage is released. One thread arrives for its warpgroup,
-// after MMAs whose operands depend on what every thread has read: docs/decisions/0014, "Why the producer may
-// reuse a stage".
+// The block in a stage.
 __device__ __forceinline__ KeyBlock load_block(const KeyBlock& from) {
-  KeyBlock b;
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b.position), "=r"(b.row), "=r"(b.rows), "=r"(b.flags)
-               : "r"(shared_address(&from)));
+  KeyBlock b{};
+  if (threadIdx.x % 32 == 0)
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b.position), "=r"(b.row), "=r"(b.rows), "=r"(b.flags)
+                 : "r"(shared_address(&from)));
+  b.position = __shfl_sync(0xffffffffu, b.position, 0);
+  b.row = __shfl_sync(0xffffffffu, b.row, 0);
+  b.rows = __shfl_sync(0xffffffffu, b.rows, 0);
+  b.flags = __shfl_sync(0xffffffffu, b.flags, 0);
   return b;
 }
 // A warpgroup's 128 threads. kUsed: named barriers that have another use, from 1 on.

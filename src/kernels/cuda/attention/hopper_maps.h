@@ -43,6 +43,21 @@ CUtensorMap describe_values(const TiledProblem& p, int rows) {
   return describe_heads<T>(p.v, p.k_count, p.kv_heads, p.value_dim, p.v_stride, 1, rows);
 }
 
+// Boxes of 32 columns and as many tokens as fill a tile of `rows` rows, of o in f32.
+inline CUtensorMap describe_wide(const TiledProblem& p, const void* o, int rows) {
+  TensorDims d;
+  d.rank = 3;
+  d.sizes[0] = p.value_dim;
+  d.sizes[1] = p.heads;
+  d.sizes[2] = p.q_count;
+  d.strides[0] = int64_t{p.value_dim} * 4;
+  d.strides[1] = p.o_stride * 4;
+  d.box[0] = 32;
+  d.box[1] = p.group;
+  d.box[2] = rows / p.group;
+  return describe_tensor(o, base::DType::F32, d, "attention_hop");
+}
+
 // lse and delta of the backward pass, copied `rows` pairs at a time.
 inline CUtensorMap describe_stats(const TiledProblem& p, int rows) {
   TensorDims d;

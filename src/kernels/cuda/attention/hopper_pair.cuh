@@ -24,8 +24,6 @@ __device__ __forceinline__ void weights_wait(int stage, bool written) {
 __device__ __forceinline__ void weights_arrive(int stage, bool written) {
   asm volatile("bar.arrive %0, 256;" ::"r"(1 + 2 * stage + (written ? 0 : 1)) : "memory");
 }
-inline constexpr int kPairBarriers = 4;
-
 template <int kSteps>
 __device__ __forceinline__ void put_weights(uint32_t to, int thread, const uint32_t (&words)[kSteps][4]) {
 #pragma unroll
@@ -76,19 +74,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 
   registers_up<240>();
   const int own_key = thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
-  const auto release = [&](uint64_t* barrier) {
-    if (thread % 128 == 0) arrive(barrier);
-  };
-  Turn turn;  // of the stages of queries and of the weights
+  Turn turn;                                              // of the stages of queries and of the weights
   if (group == 0) {
     const ScoreUnits<kExtra> units(p);
     for_each_item(p, exchange, [&](const HopperTile& at, bool seen) {
       float dv[kValue / 2];
 #pragma unroll
       for (float& x : dv) x = 0.0f;
-      if (!seen) {
-        meet_warpgroup<kPairBarriers>(group);  // all have read the item
-      } else {
+      if (seen) {
         const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
         [[maybe_unused]] int places[2];
         if (kExtra && p.threshold > 0) find_key_places(p, at.tile, own_key, places);
@@ -106,7 +99,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           await_products<0>();
           pin(dv);
           pin(s);
-          if (before >= 0) release(&exchange.empty[before]);
+          if (before >= 0) release(&exchange.empty[before], lane);
           before = turn.stage;
           [[maybe_unused]] uint32_t handed[kRows / 16][4];
           if constexpr (kExtra) {
@@ -127,9 +120,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         } while ((block.flags & KeyBlock::kLast) == 0);
         await_products<0>();
         pin(dv);
-        release(&exchange.empty[before]);
+        release(&exchange.empty[before], lane);
       }
-      release(&exchange.kv_empty);
+      release(&exchange.kv_empty, lane);
       store_dv<T>(p, at, own_key, dv);
     });
     // The barriers that the other warpgroup has arrived at last.
@@ -140,9 +133,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       float dk[kQk / 2];
 #pragma unroll
       for (float& x : dk) x = 0.0f;
-      if (!seen) {
-        meet_warpgroup<kPairBarriers>(group);
-      } else {
+      if (seen) {
         float g[kRows / 2];
         uint32_t weights[kRows / 16][4], ds[kRows / 16][4];
         int before = -1;
@@ -158,7 +149,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           await_products<0>();
           pin(dk);
           pin(g);
-          if (before >= 0) release(&exchange.empty[before]);
+          if (before >= 0) release(&exchange.empty[before], lane);
           before = turn.stage;
           weights_wait(turn.stage, true);
           get_weights(shared.extra + turn.stage * Sizes::kWeightBytes, thread - 128, weights);
@@ -190,9 +181,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         } while ((block.flags & KeyBlock::kLast) == 0);
         await_products<0>();
         pin(dk);
-        release(&exchange.empty[before]);
+        release(&exchange.empty[before], lane);
       }
-      release(&exchange.kv_empty);
+      release(&exchange.kv_empty, lane);
       store_dk<T>(p, at, own_key, dk);
     });
   }

@@ -25,6 +25,7 @@ struct TiledProblem {
   const Span* documents;   // [sequences, seq_len] spans; null: a sequence is one document
   const int32_t* refused;  // [sequences]: where not 0, nothing is done; null: never
   const uint32_t* order;   // tiles by descending cost; null: by number, the last first
+  const int* visible;      // how many tiles of `order` need work; null: all of them
   float scale, soft_cap;   // soft_cap 0: none
   bool wide;
   const float* sinks;  // [heads], null: none
@@ -38,6 +39,7 @@ struct TiledProblem {
   const float *lse, *delta;
   const float *o_before, *lse_before, *dq_before;
   void *o_out, *dq, *dk, *dv;
+  bool in_place;  // o, or dq of the backward pass, in f32: rows that see nothing are left as they are
   float *lse_out, *delta_out;
   float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads
   int64_t stats_pitch;
@@ -163,7 +165,8 @@ __device__ __forceinline__ void store_row(const float (&acc)[kTiles][4], int hal
     if (inside && column < width) *reinterpret_cast<uint4*>(to + column) = make_uint4(p[0], p[1], p[2], p[3]);
   }
 }
-// The same in f32, plus share * before where `before` is not null.
+// The same in f32, plus share * before where `before` is not null. The product is rounded before the sum, as
+// in add_wide_row().
 template <int kTiles>
 __device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], int half, float factor,
                                                const float* before, float share, float* to, int width,
@@ -177,8 +180,8 @@ __device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], in
                            factor == 0.0f ? 0.0f : acc[j][2 * half + 1] * factor);
     if (before != nullptr) {
       const float2 old = *reinterpret_cast<const float2*>(before + column);
-      x.x += old.x * share;
-      x.y += old.y * share;
+      x.x = fmaf(old.x, share, x.x);
+      x.y = fmaf(old.y, share, x.y);
     }
     *reinterpret_cast<float2*>(to + column) = x;
   }
@@ -190,7 +193,12 @@ __device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], in
 struct RowResult {
   float factor, share, lse;
 };
-__device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool inside, int head, int row,
+// The earlier lse of a row of a head, to be loaded long before it is needed.
+__device__ __forceinline__ float earlier_lse(const TiledProblem& p, bool inside, int head, int row) {
+  return p.lse_before != nullptr && inside ? p.lse_before[static_cast<int64_t>(head) * p.q_count + row]
+                                           : -INFINITY;
+}
+__device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool inside, int head, float earlier,
                                                 float level, float sum) {
   float factor = 1.0f;
   if (p.sinks != nullptr && inside) {
@@ -203,7 +211,6 @@ __device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool insi
   constexpr float kLn2 = 0.6931471805599453f;
   RowResult r{unseen ? 0.0f : factor / sum, 0.0f, unseen ? -INFINITY : (level + log2f(sum)) * kLn2};
   if (p.lse_before == nullptr || !inside) return r;
-  const float earlier = p.lse_before[static_cast<int64_t>(head) * p.q_count + row];
   if (unseen) {
     r.share = 1.0f;
     r.lse = earlier;

@@ -36,10 +36,11 @@ constexpr HeadSizes head_sizes(int64_t head_dim, int64_t value_dim) {
   return {0, 0};
 }
 
-// Whether Hopper's backward pass is the fused one: not where two runs must give the same bits, and not for
-// long heads.
+// Whether Hopper's backward pass is the fused one: not where two runs must give the same bits, not for long
+// heads, and not for windows unless heads are short: its passes over dq then cost more than they save.
 inline bool fuses_backward(const AttentionShape& s) {
-  return !s.deterministic && !hopper_pairs(head_sizes(s.head_dim, s.value_dim)) &&
+  const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
+  return !s.deterministic && !hopper_pairs(sizes) && (s.window == 0 || sizes.qk <= 64) &&
          s.heads / s.kv_heads <= kHopperGroup && s.dropout_p == 0;
 }
 // Its KV heads at a time: as many as have sums of dq within this limit, at least one.
@@ -63,6 +64,7 @@ struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]
   int64_t items = 0;    // one count of items
+  int64_t visible = 0;  // two counts of tiles: of queries, of keys
   int64_t q_order = 0, k_order = 0;
   int64_t delta =
       0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]

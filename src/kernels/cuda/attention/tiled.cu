@@ -8,14 +8,14 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-inline constexpr int kMaskThreads = 1024;
-inline constexpr int kMaxSharedIds = 48 << 10;  // ids of a sequence kept in shared memory
-inline constexpr int kCosts = 1024;             // cost classes that tiles are sorted by
+inline constexpr int kMaskThreads = 1024, kSpanThreads = 256;
+inline constexpr int kCosts = 1024;  // cost classes that tiles are sorted by
 
 // Tiles of `size` rows of one side, to be sorted by the number of rows of the other side that they meet.
 struct TileOrder {
   uint32_t* order;  // null: none
   int size, tiles;
+  int* visible;  // the number of tiles that meet any
 };
 
 struct MaskProblem {
@@ -38,87 +38,44 @@ __device__ __forceinline__ int rows_in(const RowRuns& rows, int sequence, Span s
   return sum;
 }
 
-// The largest value of all threads before this one, and the smallest of all after it; `none` where there are
-// none.
-__device__ __forceinline__ int most_before(int value, int none, int* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  int all = value;
-  for (int d = 1; d < 32; d *= 2) {
-    const int lower = __shfl_up_sync(0xffffffffu, all, d);
-    if (lane >= d) all = greater(all, lower);
-  }
-  if (lane == 31) shared[warp] = all;
-  int before = __shfl_up_sync(0xffffffffu, all, 1);
-  if (lane == 0) before = none;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) before = greater(before, shared[w]);
-  __syncthreads();
-  return before;
-}
-__device__ __forceinline__ int least_after(int value, int none, int* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  int all = value;
-  for (int d = 1; d < 32; d *= 2) {
-    const int higher = __shfl_down_sync(0xffffffffu, all, d);
-    if (lane + d < 32) all = lesser(all, higher);
-  }
-  if (lane == 0) shared[warp] = all;
-  int after = __shfl_down_sync(0xffffffffu, all, 1);
-  if (lane == 31) after = none;
-  __syncthreads();
-  for (int w = warp + 1; w < kMaskThreads / 32; ++w) after = lesser(after, shared[w]);
-  __syncthreads();
-  return after;
-}
-
-// The spans of a sequence's documents, a block per sequence and a range of positions per thread.
-__global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant__ MaskProblem p) {
+// The spans of a sequence's documents, a thread per position. Ids do not decrease within a sequence, so both
+// ends of a document are found by bisection; padding, whose ids are negative, comes last. Where this does not
+// hold, spans are still within the sequence, and the sequence is refused.
+__global__ void __launch_bounds__(kSpanThreads) find_spans(const __grid_constant__ MaskProblem p) {
   await_previous();
-  const int sequence = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
-  const int length = p.k_rows.seq_len;
-  extern __shared__ int32_t ids[];
-  __shared__ int shared[kMaskThreads / 32];
-  const bool kept = length <= kMaxSharedIds;
-  const auto global_id = [&](int position) {
-    return p.key_documents[p.k_rows.row_in_whole(sequence, position)];
+  const int sequence = static_cast<int>(blockIdx.y), length = p.k_rows.seq_len,
+            at = static_cast<int>(blockIdx.x) * kSpanThreads + static_cast<int>(threadIdx.x);
+  if (at >= length) return;
+  const auto id = [&](int position) {
+    return static_cast<uint32_t>(p.key_documents[p.k_rows.row_in_whole(sequence, position)]);
   };
-  if (kept) {
-    for (int i = thread; i < length; i += kMaskThreads) ids[i] = global_id(i);
-    __syncthreads();
-  }
-  const auto id = [&](int position) { return kept ? ids[position] : global_id(position); };
-  const int each = (length + kMaskThreads - 1) / kMaskThreads, first = lesser(thread * each, length),
-            end = lesser(first + each, length);
-  // Where documents start in this range: the first and the last place.
-  int first_start = length, last_start = -1;
-  bool bad = false;
-  for (int i = first; i < end; ++i) {
-    const auto own = static_cast<uint32_t>(id(i)), before = i > 0 ? static_cast<uint32_t>(id(i - 1)) : ~own;
-    if (own == before) continue;
-    bad |= i > 0 && before > own;
-    first_start = lesser(first_start, i);
-    last_start = i;
+  const auto first_from = [&](int low, int high, uint32_t least) {  // the first position with such an id
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (id(middle) >= least)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  };
+  constexpr uint32_t kPadding = 1u << 31;
+  const uint32_t own = id(at);
+  bool bad = at > 0 && id(at - 1) > own;
+  if (own >= kPadding) {
+    const int begin = first_from(0, at, kPadding);
+    p.spans[sequence * length + at] = {begin, begin};
+  } else {
+    p.spans[sequence * length + at] = {first_from(0, at, own), first_from(at + 1, length, own + 1)};
   }
   // The queries' own ids must match those of the same positions.
-  for (int i = thread; i < p.q_rows.runs * p.q_rows.length; i += kMaskThreads) {
-    const RowRuns::Run run = p.q_rows.run(sequence, i / p.q_rows.length);
-    const int offset = i % p.q_rows.length;
-    bad |= p.documents[run.row + offset] != id(run.position + offset);
+  if (at < p.q_rows.runs * p.q_rows.length) {
+    const RowRuns::Run run = p.q_rows.run(sequence, at / p.q_rows.length);
+    const int offset = at % p.q_rows.length;
+    bad |= static_cast<uint32_t>(p.documents[run.row + offset]) != id(run.position + offset);
   }
-  int start = most_before(last_start, 0, shared), stop = -1;
-  const int next_start = least_after(first_start, length, shared);
-  for (int i = first; i < end; ++i) {
-    const int32_t own = id(i);
-    if (i == 0 || own != id(i - 1)) start = i;
-    if (stop <= i) {  // of this document: in this range or where a later one has the next start
-      for (stop = i + 1; stop < end && id(stop) == own;) ++stop;
-      if (stop == end) stop = next_start;
-    }
-    p.spans[sequence * length + i] = own < 0 ? Span{i, i} : Span{start, stop};
-  }
-  bad = __syncthreads_or(bad);
   if (bad && p.must) __trap();
-  if (thread == 0) p.refused[sequence] = bad;
+  if (bad) p.refused[sequence] = 1;
 }
 
 // The first block sorts query tiles, the second key tiles, by cost. Tiles of equal cost are in any order; no
@@ -131,14 +88,14 @@ __global__ void __launch_bounds__(kMaskThreads) sort_tiles(const __grid_constant
   const TileOrder& t = by_keys ? p.keys : p.queries;
   const RowRuns &own = by_keys ? p.k_rows : p.q_rows, &other = by_keys ? p.q_rows : p.k_rows;
   const int step = (length + kCosts - 1) / kCosts;
-  const auto cost_class = [&](int number) {  // 0: the most expensive
+  const auto cost_class = [&](int number) {  // 0: the most expensive; the last: those that meet nothing
     const RowTile tile = row_tile(own, t.size, number);
     const auto seen = [&](int position) {
       const Span document = p.spans[tile.sequence * length + position];
       return by_keys ? queries_of(position, document, p.rule) : keys_of(position, document, p.rule);
     };
     const Span meets{seen(tile.position).begin, seen(tile.position + tile.count - 1).end};
-    return kCosts - 1 - lesser(rows_in(other, tile.sequence, meets) / step, kCosts - 1);
+    return kCosts - 1 - lesser((rows_in(other, tile.sequence, meets) + step - 1) / step, kCosts - 1);
   };
   for (int i = thread; i < kCosts; i += kMaskThreads) counts[i] = 0;
   __syncthreads();
@@ -161,6 +118,8 @@ __global__ void __launch_bounds__(kMaskThreads) sort_tiles(const __grid_constant
       before += own_count;
     }
   }
+  __syncthreads();
+  if (thread == 0) *t.visible = static_cast<int>(counts[kCosts - 1]);
   __syncthreads();
   for (int i = thread; i < t.tiles; i += kMaskThreads)
     t.order[atomicAdd(&counts[cost_class(i)], 1u)] = static_cast<uint32_t>(i);
@@ -261,24 +220,24 @@ int key_tiles(const AttentionShape& s, int keys) {
 void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch,
                   void* workspace, bool must, int tile_tokens, int tile_keys, Stream stream) {
   if (s.documents == nullptr) return;
-  MaskProblem m{
-      .q_rows = p.q_rows,
-      .k_rows = p.k_rows,
-      .rule = p.rule,
-      .documents = s.documents,
-      .key_documents = s.key_documents,
-      .spans = at<Span>(workspace, scratch.spans),
-      .refused = at<int32_t>(workspace, scratch.refused),
-      .must = must,
-      .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
-      .keys = {}};
-  if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
-  const size_t bytes = s.k_rows.seq_len <= kMaxSharedIds ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
-  if (bytes > 32 << 10)  // with what is static, more than a kernel has without asking
-    check(cudaFuncSetAttribute(find_spans, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(sizeof(int32_t)) * kMaxSharedIds),
-          "attention masks");
-  find_spans<<<static_cast<unsigned>(s.k_rows.sequences), kMaskThreads, bytes, stream>>>(m);
+  MaskProblem m{.q_rows = p.q_rows,
+                .k_rows = p.k_rows,
+                .rule = p.rule,
+                .documents = s.documents,
+                .key_documents = s.key_documents,
+                .spans = at<Span>(workspace, scratch.spans),
+                .refused = at<int32_t>(workspace, scratch.refused),
+                .must = must,
+                .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens,
+                            query_tiles(s, tile_tokens), at<int>(workspace, scratch.visible)},
+                .keys = {}};
+  if (tile_keys > 0)
+    m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys),
+              at<int>(workspace, scratch.visible) + 1};
+  const auto sequences = static_cast<unsigned>(s.k_rows.sequences);
+  check(cudaMemsetAsync(m.refused, 0, sequences * sizeof(int32_t), stream), "attention masks");
+  find_spans<<<dim3(static_cast<unsigned>(divide_up(s.k_rows.seq_len, kSpanThreads)), sequences),
+               kSpanThreads, 0, stream>>>(m);
   check_launch("attention masks");
   const unsigned sides = tile_keys > 0 ? 2 : 1;
   sort_tiles<<<sides, kMaskThreads, 0, stream>>>(m);
@@ -315,6 +274,10 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   p.wide = std::is_same_v<O, float>;
   p.o_out = o;
   p.lse_out = lse;
+  p.in_place = p.wide && o_before != nullptr && static_cast<const void*>(o_before) == o &&
+               lse_before == lse && options.sinks == nullptr;
+  // Hopper's kernels write the other tiles too, but elsewhere.
+  if (s.documents != nullptr && (p.in_place || blocks > 0)) p.visible = at<int>(workspace, scratch.visible);
   if (blocks > 0)
     launch_hopper_forward<T>(sizes, p, blocks, query_tiles(s, tokens), stream);
   else
@@ -352,6 +315,9 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dq_before = dq_before;
   p.wide = std::is_same_v<O, float>;
   p.dq = dq;
+  // No key tile reads lse and delta of rows that see nothing, but the gradients of sinks do.
+  p.in_place = p.wide && dq_before != nullptr && static_cast<const void*>(dq_before) == dq &&
+               options.dsinks == nullptr;
   p.dk = dk;
   p.dv = dv;
   const bool fused = blocks > 0 && fuses_backward(s) && options.soft_cap == 0;
@@ -362,10 +328,12 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   }
   if (s.q_rows.rows() > 0 && !fused) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
+    TiledProblem by_queries = p;
+    if (s.documents != nullptr && p.in_place) by_queries.visible = at<int>(workspace, scratch.visible);
     if (blocks > 0)
-      launch_hopper_dq<T>(sizes, p, blocks, query_tiles(s, tokens), stream);
+      launch_hopper_dq<T>(sizes, by_queries, blocks, query_tiles(s, tokens), stream);
     else
-      launch_tiled_dq<T>(sizes, p, query_tiles(s, tokens), stream);
+      launch_tiled_dq<T>(sizes, by_queries, query_tiles(s, tokens), stream);
   }
   if (s.q_rows.rows() > 0 && options.dsinks != nullptr) {
     const auto heads = static_cast<unsigned>(s.heads);

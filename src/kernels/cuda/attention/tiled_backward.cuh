@@ -40,6 +40,7 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
             rank = static_cast<int>(blockIdx.x) / shared_heads;
   const int which = static_cast<int>(blockIdx.x) % shared_heads, kv_head = which / p.packing.parts;
   const int first_head = kv_head * p.group + which % p.packing.parts * p.packing.heads;
+  if (p.visible != nullptr && rank >= *p.visible) return;
   const RowTile tile = row_tile(p.q_rows, p.packing.tokens,
                                 p.order != nullptr ? static_cast<int>(p.order[rank]) : last - rank);
   if (p.idle(tile.sequence)) return;

@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
             rank = static_cast<int>(blockIdx.x) / shared_heads;
   const int which = static_cast<int>(blockIdx.x) % shared_heads, kv_head = which / p.packing.parts;
   const int first_head = kv_head * p.group + which % p.packing.parts * p.packing.heads;
+  if (p.visible != nullptr && rank >= *p.visible) return;
   const RowTile tile = row_tile(p.q_rows, p.packing.tokens,
                                 p.order != nullptr ? static_cast<int>(p.order[rank]) : last - rank);
   if (p.idle(tile.sequence)) return;
@@ -234,7 +235,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
       float l = sum[m][h];
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      const RowResult result = row_result(p, inside, head, tile.row + token, top[m][h] * unit, l);
+      const RowResult result =
+          row_result(p, inside, head, earlier_lse(p, inside, head, tile.row + token), top[m][h] * unit, l);
       const int64_t at = static_cast<int64_t>(head) * p.q_count + tile.row + token;
       const int64_t to =
           static_cast<int64_t>(tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;

@@ -47,6 +47,19 @@ __device__ __forceinline__ void await_previous() {
 #endif
 }
 
+// The same in two parts, for a kernel that first reads memory that no kernel writes (weights, when nothing
+// trains): until await_writes() it must neither write nor read anything else.
+__device__ __forceinline__ void allow_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void await_writes() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Which part of a launch a block belongs to: `parts` holds the number of parts (count) and, for each, the
 // number of blocks up to and including it (block_end).
 template <class Parts>

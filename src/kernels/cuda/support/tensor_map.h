@@ -11,7 +11,7 @@ namespace quintet::kernels::cuda {
 bool has_tensor_maps();
 
 // Up to three dims, the contiguous one first; strides of dims 1 and 2 in bytes, multiples of 16. Boxes may
-// extend past the tensor: elements outside are read as zeros. Swizzled boxes are 64 16-bit elements wide.
+// extend past the tensor: elements outside are read as zeros. Swizzled boxes are 128 bytes wide.
 struct TensorDims {
   int rank = 2;
   int64_t sizes[3] = {1, 1, 1}, strides[2] = {0, 0};
