@@ -25,8 +25,13 @@ struct Names<NormPlaces> {
 };
 template <>
 struct Names<Activation> {
-  static constexpr std::array<std::pair<Activation, std::string_view>, 2> kTable = {
-      {{Activation::Silu, "silu"}, {Activation::Gelu, "gelu"}}};
+  static constexpr std::array<std::pair<Activation, std::string_view>, 3> kTable = {
+      {{Activation::Silu, "silu"}, {Activation::Gelu, "gelu"}, {Activation::Clamped, "clamped"}}};
+};
+template <>
+struct Names<InitScheme> {
+  static constexpr std::array<std::pair<InitScheme, std::string_view>, 3> kTable = {
+      {{InitScheme::Gpt2, "gpt2"}, {InitScheme::Normal, "normal"}, {InitScheme::Neox, "neox"}}};
 };
 template <>
 struct Names<QkNormOver> {

@@ -573,8 +573,14 @@ void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const L
                              Report& report) {
   if (before.model.hf.empty() || before.model.layers == 0) return;
   const auto hf = model_texts(before), here = model_texts(recipe);
+  const bool upcycling = recipe.model.moe.upcycle && before.model.moe.experts == 0;
+  if (recipe.model.moe.upcycle && !upcycling)
+    report.add("model keys agree with config.json", "model.moe.upcycle",
+               fmt::format("contradicts {} of the folder in model.hf, which has {} experts already",
+                           kHfConfigFile, before.model.moe.experts),
+               "false");
   for (const auto& [key, text] : here)
-    if (leaves.contains(key) && !is_free_beside_hf(key) && hf.at(key) != text && report.usable(key))
+    if (leaves.contains(key) && !is_free_beside_hf(key, upcycling) && hf.at(key) != text && report.usable(key))
       report.add("model keys agree with config.json", key,
                  fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text,
                              kHfConfigFile, hf.at(key)),

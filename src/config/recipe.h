@@ -28,8 +28,15 @@ enum class Family : uint8_t { Llama, Gpt2, Neox, Custom };
 
 // The norms of a block: before attention and the feed-forward network, after them (OLMo 2), or both (Gemma).
 enum class NormPlaces : uint8_t { Pre, Post, Both };
-enum class Activation : uint8_t { Silu, Gelu };      // of the gate of a feed-forward network
+// Of the gate of a feed-forward network. Clamped (GPT-OSS, experts only): limited gate and up, see
+// graph/ops/experts.cc.
+enum class Activation : uint8_t { Silu, Gelu, Clamped };
 enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm of Q or K covers
+
+// Standard deviations of initial weights. Gpt2: init_stddev, and 1 / sqrt(2 layers) of it for projections into the
+// residual stream. Normal: init_stddev for all (Llama, Qwen, OLMo 2 and others, as transformers has them). Neox: sqrt(2
+// / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream.
+enum class InitScheme : uint8_t { Gpt2, Normal, Neox };
 
 enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
 
@@ -44,6 +51,7 @@ struct RopeScaling {
   // yarn: scale of cos and sin; with latent attention, its square multiplies the attention scale instead
   // (DeepSeek). 0 = derived: 0.1 ln(factor) + 1.
   double attention_factor = 0;
+  bool truncate = true;  // yarn: the ends of the interpolated band are whole pairs
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -59,6 +67,9 @@ struct Moe {
   int64_t ffn = 0;           // inner width of one expert; 0 = derived: model.ffn
   int64_t shared_ffn = 0;    // joint inner width of the experts that process every token; 0: none
   bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
+  bool bias = false;         // biases on the router and on the experts' matmuls (GPT-OSS)
+  bool scale_input = false;  // the sigmoid of the router's logit scales an expert's input (Llama 4)
+  bool upcycle = false;      // with a dense model.hf: every expert starts as the folder's feed-forward network
   int64_t first_dense = 0;   // dense blocks before the first with experts
   int64_t every = 1;         // of the blocks after them, every n-th has experts, starting with the n-th
   RouterScore score = RouterScore::Softmax;
@@ -119,9 +130,20 @@ struct Model {
   int64_t sliding_window = 0;          // llama; tokens a query attends to, itself included; 0 = all
   int64_t full_attention_every = 0;    // llama: every n-th block ignores the window; 0: none does
   bool qkv_bias = false;               // llama; gpt2 always has biases
+  bool out_bias = false;               // llama: bias on the output projection of attention
   bool qk_norm = false;                // llama; RMSNorm of q and k, before RoPE
   QkNormOver qk_norm_over = QkNormOver::Head;
+  bool qk_unit_norm = false;  // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
+  double clip_qkv = 0;        // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off
+  bool centered_norms = false;  // llama: norms subtract the mean first: LayerNorm without bias (DBRX)
+  bool attention_sinks = false;  // llama: a learned score per head that takes part in the softmax (GPT-OSS)
+  int64_t attention_chunk = 0;  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
+  // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc); 0: off
+  double position_scale = 0;
+  int64_t position_floor = 8192;
   Activation activation = Activation::Silu;  // llama
+  double activation_alpha = 1.702;           // llama, of clamped
+  double activation_limit = 7;               // llama, of clamped
   double embed_scale = 1;                    // llama: factor on the embeddings
   double attention_scale = 0;                // llama: of q.k; 0 = derived: 1 / sqrt(head_dim)
   double attention_soft_cap = 0;             // llama: scores become cap * tanh(score / cap); 0: off
@@ -129,6 +151,8 @@ struct Model {
   bool parallel_blocks = false;              // neox: attention and feed-forward network read the same input
   int64_t max_positions = 0;                 // gpt2: rows of the learned position table. Stays 0 for llama
   double dropout = 0;  // gpt2: on embeddings, attention weights and both residual branches
+  InitScheme init = InitScheme::Gpt2;
+  double init_stddev = 0.02;  // of gpt2 and normal
   Moe moe;             // llama
   Mla mla;             // llama
   // custom: the dims of its graph that ranks may divide. Its other keys stay as they are and mean nothing,

@@ -21,6 +21,9 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.ffn", x.ffn, d.ffn, why);
   idle(fail, "model.moe.shared_ffn", x.shared_ffn, d.shared_ffn, why);
   idle(fail, "model.moe.shared_gate", x.shared_gate, d.shared_gate, why);
+  idle(fail, "model.moe.bias", x.bias, d.bias, why);
+  idle(fail, "model.moe.scale_input", x.scale_input, d.scale_input, why);
+  idle(fail, "model.moe.upcycle", x.upcycle, d.upcycle, why);
   idle(fail, "model.moe.first_dense", x.first_dense, d.first_dense, why);
   idle(fail, "model.moe.every", x.every, d.every, why);
   idle(fail, "model.moe.score", x.score, d.score, why);
@@ -173,12 +176,56 @@ void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
          fmt::format("in family {}", name_of(r.model.family)));
 }
 
-// The kernels of GPUs can cap scores, but no model has been run with them.
-void soft_caps_run_on_cpus(const Recipe& r, const Fail& fail) {
-  if (r.model.attention_soft_cap > 0 && r.run.device == DeviceKind::Cuda)
+// Kernels for GPUs exist, but no model has run with them.
+void cpu_keys_run_on_cpus(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (r.run.device != DeviceKind::Cuda) return;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given) fail(key, "is not supported yet with run.device = \"cuda\"", "run.device = \"cpu\"");
+  };
+  const bool half = r.precision.compute == base::DType::BF16 || r.precision.compute == base::DType::F16;
+  if (m.attention_soft_cap > 0 && (!half || m.head_dim % 8 != 0 || m.head_dim > 256))
     fail("model.attention_soft_cap",
-         fmt::format("{} is not supported yet with run.device = \"cuda\"", r.model.attention_soft_cap),
-         "0, or run.device = \"cpu\"");
+         fmt::format("{} needs, with run.device = \"cuda\", precision.compute = \"bf16\" or \"f16\" and model.head_dim a "
+                     "multiple of 8 up to 256, got \"{}\" and {}",
+                     m.attention_soft_cap, base::to_string(r.precision.compute), m.head_dim),
+         "precision.compute = \"bf16\"");
+  refuse("model.attention_sinks", m.attention_sinks);
+  refuse("model.attention_chunk", m.attention_chunk > 0);
+  refuse("model.qk_unit_norm", m.qk_unit_norm);
+  refuse("model.clip_qkv", m.clip_qkv > 0);
+  refuse("model.centered_norms", m.centered_norms);
+  refuse("model.position_scale", m.position_scale > 0);
+  refuse("model.activation", m.activation == Activation::Clamped);
+  refuse("model.moe.bias", m.moe.bias);
+  refuse("model.moe.scale_input", m.moe.scale_input);
+}
+
+void activation_fits_blocks(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  const bool experts = m.moe.experts > 0;
+  if (m.activation == Activation::Gelu && experts)
+    fail("model.activation", "\"gelu\" is not supported in blocks with experts", "\"silu\"");
+  if (m.activation == Activation::Clamped && (!experts || m.has_dense_block() || m.moe.shared_ffn > 0))
+    fail("model.activation", "\"clamped\" requires experts in every block, none of them shared", "\"silu\"");
+  if (m.activation == Activation::Clamped) return;
+  const Model d;
+  idle(fail, "model.activation_alpha", m.activation_alpha, d.activation_alpha, "unless activation is clamped");
+  idle(fail, "model.activation_limit", m.activation_limit, d.activation_limit, "unless activation is clamped");
+}
+
+void scaled_inputs_have_one_expert(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (!x.scale_input) return;
+  if (x.top_k != 1)
+    fail("model.moe.top_k", fmt::format("{} must be 1 with model.moe.scale_input", x.top_k), "1");
+  if (x.score != RouterScore::Sigmoid || !x.normalise)
+    fail("model.moe.score", "must be \"sigmoid\", normalised, with model.moe.scale_input", "\"sigmoid\"");
+}
+
+void upcycling_needs_a_folder(const Recipe& r, const Fail& fail) {
+  if (r.model.moe.upcycle && r.model.hf.empty())
+    fail("model.moe.upcycle", "has no effect without model.hf, the folder of a dense model", "false");
 }
 
 void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
@@ -206,8 +253,25 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
          "10000");
   if (!m.qk_norm)
     idle(fail, "model.qk_norm_over", m.qk_norm_over, QkNormOver::Head, "with model.qk_norm = false");
+  if (m.sliding_window > 0)
+    idle(fail, "model.attention_chunk", m.attention_chunk, int64_t{0}, "with model.sliding_window");
+  if (m.no_rope_every == 0)
+    idle(fail, "model.position_scale", m.position_scale, 0.0,
+         "with model.no_rope_every = 0: every block has RoPE");
+  if (m.position_scale == 0)
+    idle(fail, "model.position_floor", m.position_floor, int64_t{8192}, "without model.position_scale");
+  if (m.centered_norms)
+    idle(fail, "model.qk_norm", m.qk_norm, false, "with model.centered_norms, which norms of Q and K do not have");
+  if (m.init == InitScheme::Neox)
+    idle(fail, "model.init_stddev", m.init_stddev, 0.02, "with model.init = \"neox\"");
   if (m.mla.kv_rank == 0) return;
   const std::string why = "with latent attention (model.mla.kv_rank)";
+  idle(fail, "model.out_bias", m.out_bias, false, why);
+  idle(fail, "model.qk_unit_norm", m.qk_unit_norm, false, why);
+  idle(fail, "model.centered_norms", m.centered_norms, false, why);
+  idle(fail, "model.clip_qkv", m.clip_qkv, 0.0, why);
+  idle(fail, "model.attention_sinks", m.attention_sinks, false, why);
+  idle(fail, "model.attention_chunk", m.attention_chunk, int64_t{0}, why);
   idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0, why);
   idle(fail, "model.no_rope_every", m.no_rope_every, int64_t{0}, why);
   idle(fail, "model.attention_scale", m.attention_scale, 0.0, why);
@@ -219,15 +283,23 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
 std::vector<Rule> block_rules() {
   return {
       {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
-      {"model.attention_soft_cap requires run.device = \"cpu\"",
-       {"model.attention_soft_cap", "run.device"},
-       soft_caps_run_on_cpus},
+      {"parts of a model that have run on CPUs only require run.device = \"cpu\"",
+       {"model.attention_soft_cap", "model.head_dim", "run.device", "precision.compute"},
+       cpu_keys_run_on_cpus},
+      {"model.activation fits the blocks",
+       {"model.family", "model.activation", "model.moe.experts", "model.moe.every", "model.moe.first_dense"},
+       activation_fits_blocks},
+      {"model.moe.scale_input requires one expert per token",
+       {"model.moe.experts", "model.moe.scale_input", "model.moe.top_k"},
+       scaled_inputs_have_one_expert},
+      {"model.moe.upcycle requires model.hf", {"model.hf", "model.moe.upcycle"}, upcycling_needs_a_folder},
       {"model.rotary_dim is even and fits model.head_dim",
        {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
        rotary_dim_fits_heads},
       {"keys of single blocks match the rest of the model",
        {"model.family", "model.sliding_window", "model.full_attention_every", "model.local_rope_theta",
-        "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank"},
+        "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank",
+        "model.position_scale", "model.attention_chunk", "model.init"},
        block_patterns_are_consistent},
   };
 }

@@ -74,10 +74,16 @@ ValueId Builder::rope(ValueId x, const std::vector<double>& inv_freq, double sca
 
 ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) {
   if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) {
+    if (o.sink.valid() || o.chunk > 0)
+      base::fail_user("generating text with a cache is not supported yet for models with {}",
+                      o.chunk > 0 ? "model.attention_chunk" : "model.attention_sinks");
     const ValueId cached = cached_attention(q, k, v, o);
     if (options_.mode == Mode::Decode) return cached;
   }
-  std::vector<ValueId> in = {q, k, v, documents_, documents_};  // of the queries, of the keys
+  const ValueId documents = o.chunk == 0 ? documents_
+                                         : emit(kSplitDocuments, {documents_, positions_},
+                                                {{"chunk", o.chunk}, {"seq_len", options_.seq_len}});
+  std::vector<ValueId> in = {q, k, v, documents, documents};  // of the queries, of the keys
   const double p = options_.mode == Mode::Train ? o.dropout : 0.0;
   if (p > 0) in.insert(in.end(), {samples(), positions_, positions_, dropout_key()});
   Attrs attrs{{"seq_len", options_.seq_len},
@@ -87,10 +93,13 @@ ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) 
               {"salt", salt_++},
               {"cp", int64_t{1}},
               {"ulysses", int64_t{1}},
-              {"packed", int64_t{options_.packed}},
+              {"packed", int64_t{options_.packed || o.chunk > 0}},
               {"deterministic", int64_t{options_.deterministic}}};
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
-  return emit(kAttention, std::move(in), std::move(attrs));
+  const ValueId y = emit(kAttention, std::move(in), std::move(attrs));
+  if (!o.sink.valid()) return y;
+  const ValueId lse = graph_.nodes()[graph_.value(y).producer.index()].outputs[1];
+  return emit(kAttentionSink, {y, lse, o.sink});
 }
 
 ValueId Builder::swiglu(ValueId gate, ValueId up, Gate act) {
@@ -102,6 +111,14 @@ ValueId Builder::gelu(ValueId x, GeluForm form) {
   Attrs attrs;
   if (form == GeluForm::Erf) attrs.set("form", std::string("erf"));
   return emit(kGelu, {x}, std::move(attrs));
+}
+ValueId Builder::center(ValueId x) { return emit(kCenter, {x}); }
+ValueId Builder::unit_norm(ValueId x, double eps) { return emit(kUnitNorm, {x}, {{"eps", eps}}); }
+ValueId Builder::clip(ValueId x, double limit) {
+  return limit == 0 ? x : emit(kClip, {x}, {{"limit", limit}});
+}
+ValueId Builder::position_scale(ValueId x, double scale, int64_t floor) {
+  return scale == 0 ? x : emit(kPositionScale, {x, positions_}, {{"scale", scale}, {"floor", floor}});
 }
 ValueId Builder::scale(ValueId x, double factor) {
   return factor == 1 ? x : emit(kScale, {x}, {{"factor", factor}});

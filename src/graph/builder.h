@@ -110,6 +110,8 @@ class Builder {
     double scale = 1.0;
     double dropout = 0.0;
     double soft_cap = 0.0;  // scores become cap * tanh(score / cap); 0: none
+    int64_t chunk = 0;      // queries see keys of their own chunk of a document only; 0: of all
+    ValueId sink = {};      // [heads]: the score of one more key, of value 0
   };
   ValueId attention(ValueId q, ValueId k, ValueId v, AttentionOptions options);
   enum class Gate : uint8_t { Silu, Gelu };
@@ -117,6 +119,10 @@ class Builder {
   enum class GeluForm : uint8_t { Tanh, Erf };
   ValueId gelu(ValueId x, GeluForm form = GeluForm::Tanh);
   ValueId scale(ValueId x, double factor);  // factor 1: x itself
+  ValueId center(ValueId x);                // minus its mean over the last dim
+  ValueId unit_norm(ValueId x, double eps);  // RMSNorm without weights
+  ValueId clip(ValueId x, double limit);    // to +-limit; 0: x itself
+  ValueId position_scale(ValueId x, double scale, int64_t floor);  // ops/rows.cc; scale 0: x itself
   ValueId add(ValueId a, ValueId b);
   ValueId dropout(ValueId x, double p);  // p = 0, or outside training: x itself
 
@@ -131,7 +137,7 @@ class Builder {
   // Equal on all ranks, initially zero, changed only at the end of a step.
   ValueId state(std::string name, Type type);
 
-  ValueId router(ValueId x, ValueId w);
+  ValueId router(ValueId x, ValueId w, ValueId b = {});  // b: [routes]
   struct Selection {
     ValueId scores, chosen, weights;
   };
@@ -150,7 +156,18 @@ class Builder {
   ValueId weights_to_experts(ValueId weights, const Dispatch& dispatch);
   ValueId to_tokens(ValueId y, const Dispatch& dispatch);  // the sum over each token's experts
   ValueId grouped_linear(ValueId x, ValueId w, const Dispatch& dispatch);
-  ValueId expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& dispatch);
+  struct Clamp {
+    double alpha = 0, limit = 0;  // ops/experts.cc; limit 0: none
+  };
+  ValueId expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& dispatch, Clamp clamp);
+  ValueId expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& dispatch) {
+    return expert_act(gate, up, row_weight, dispatch, {});
+  }
+  ValueId expert_bias(ValueId y, ValueId b, const Dispatch& dispatch);  // b: [experts, f]
+  // The sum over each token's experts of their columns of b[embed, routes], weighted.
+  ValueId weighted_biases(const Selection& selection, ValueId kept, ValueId b);
+  // The numbers of the chosen experts: [tokens, routes] -> [tokens, choices], in the compute dtype.
+  ValueId of_chosen(ValueId numbers, const Selection& selection);
   ValueId scale_rows(ValueId y, ValueId gate);  // sigmoid(gate) * y
 
   // In training only: the load as a step sum; a bias is moved by `rate` at the end of the step.
@@ -183,6 +200,7 @@ class Builder {
   [[noreturn]] void fail_unmatched(std::string_view pattern) const;
   void emit_loss();
   void add_loss(SumKind kind, ValueId value);
+  ValueId in_compute_type(ValueId x);
   ValueId row_input(InputKind kind);
   ValueId samples();
   ValueId dropout_key();

@@ -9,7 +9,9 @@ ValueId Builder::state(std::string name, Type type) {
 }
 
 ValueId Builder::join_heads(ValueId a, ValueId b) { return emit(kJoinHeads, {a, b}); }
-ValueId Builder::router(ValueId x, ValueId w) { return emit(kRouter, {x, w}); }
+ValueId Builder::router(ValueId x, ValueId w, ValueId b) {
+  return b.valid() ? emit(kRouter, {x, w, b}) : emit(kRouter, {x, w});
+}
 
 Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, ValueId bias) {
   std::vector<ValueId> in = {logits};
@@ -68,8 +70,29 @@ ValueId Builder::grouped_linear(ValueId x, ValueId w, const Dispatch& d) {
   return emit(kGroupedLinear, {x, w, d.received});
 }
 
-ValueId Builder::expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& d) {
-  return emit(kExpertAct, {gate, up, row_weight, d.received});
+ValueId Builder::expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& d, Clamp clamp) {
+  Attrs attrs;
+  if (clamp.limit > 0) attrs = {{"alpha", clamp.alpha}, {"limit", clamp.limit}};
+  return emit(kExpertAct, {gate, up, row_weight, d.received}, std::move(attrs));
+}
+
+ValueId Builder::expert_bias(ValueId y, ValueId b, const Dispatch& d) {
+  return emit(kExpertBias, {y, b, d.received});
+}
+
+ValueId Builder::weighted_biases(const Selection& s, ValueId kept, ValueId b) {
+  const ValueId spread =
+      emit(kSpreadChoices, {s.weights, kept}, {{"experts", graph_.type(s.scores).size(1)}});
+  return linear(in_compute_type(spread), b);
+}
+
+ValueId Builder::of_chosen(ValueId numbers, const Selection& s) {
+  return in_compute_type(emit(kGatherChoices, {numbers, s.chosen}));
+}
+
+ValueId Builder::in_compute_type(ValueId x) {
+  if (graph_.type(x).dtype == options_.compute) return x;
+  return emit(kCast, {x}, {{"out", std::string(base::to_string(options_.compute))}});
 }
 
 ValueId Builder::scale_rows(ValueId y, ValueId gate) { return emit(kScaleRows, {y, gate}); }

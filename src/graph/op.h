@@ -163,6 +163,9 @@ extern const OpDef kRope, kRopeFirst;                                           
 extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
 extern const OpDef kAttentionHop, kAttentionHopDx;                             // ops/attention.cc
 extern const OpDef kQkvAttention, kQkvAttentionDx;                             // ops/attention.cc
+extern const OpDef kAttentionSink, kAttentionSinkDw;                           // ops/attention_sink.cc
+extern const OpDef kCenter, kUnitNorm, kUnitNormDx, kClip, kClipDx, kPositionScale, kSplitDocuments;  // ops/rows.cc
+extern const OpDef kExpertBias, kExpertBiasDw, kSpreadChoices, kGatherChoices;  // ops/expert_bias.cc
 extern const OpDef kLinears, kLinearsDx, kLinearsDw;                           // ops/packed.cc
 extern const OpDef kJoinHeads, kJoinHeadsDx;                                   // ops/heads.cc
 extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;  // ops/router.cc

@@ -57,6 +57,21 @@ int64_t product(const std::vector<LayoutDim::Factor>& factors, const std::vector
   return n;
 }
 
+// Rows for the experts of a model whose files are dense: each expert is the feed-forward network. Their first dim is
+// not in the layout, so that it has stride 0.
+std::vector<config::HfWeight> upcycled(std::vector<config::HfWeight> rows) {
+  constexpr std::string_view kDense = "blocks.{i}.ffn.";
+  for (size_t i = 0, n = rows.size(); i < n; ++i) {
+    config::HfWeight row = rows[i];
+    if (!row.ours.starts_with(kDense)) continue;
+    row.ours.insert(kDense.size(), "experts.");
+    for (char& c : row.layout)
+      if (c >= '0' && c <= '8') ++c;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 // A part of a tensor while the tensor is put together.
 struct Part {
   size_t ours = 0;
@@ -114,7 +129,9 @@ TheirTensor assemble(std::string name, size_t index, const std::vector<Part>& pa
 NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,
                  const Has& has)
     : family_(&family), ours_(std::move(ours)), prefix_(family.prefix) {
-  const std::vector<config::HfWeight> rows = family.weights(model);
+  const bool upcycles = model.moe.upcycle && has;
+  const std::vector<config::HfWeight> rows =
+      upcycles ? upcycled(family.weights(model)) : family.weights(model);
   const auto is_there = [&](const std::string& name) { return has && has(name); };
   const auto full_name = [&](const config::HfWeight& row, const std::string& block, int64_t expert) {
     std::string name = row.theirs.starts_with('/') ? row.theirs.substr(1) : prefix_ + row.theirs;
@@ -162,8 +179,9 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
     }
   }
   for (const TensorInfo& t : ours_)
-    QUINTET_CHECK(chosen.contains(static_cast<size_t>(&t - ours_.data())), "family {} has no row for {}",
-                  family.type, t.name);
+    QUINTET_CHECK(chosen.contains(static_cast<size_t>(&t - ours_.data())) ||
+                      (upcycles && t.name.find(".ffn.router.") != std::string::npos),
+                  "family {} has no row for {}", family.type, t.name);
   for (const std::string& name : order) {
     theirs_.push_back(assemble(name, theirs_.size(), tensors.at(name), ours_));
     for (const Link& link : theirs_.back().links) links_[ours_[link.ours].name].push_back(link);

@@ -23,8 +23,22 @@ void require_resolved(const config::Model& m) {
 
 }  // namespace
 
+double init_stddev(const config::Model& model) {
+  return model.init == config::InitScheme::Neox ? std::sqrt(2.0 / (5.0 * static_cast<double>(model.embed)))
+                                                : model.init_stddev;
+}
+
 double residual_stddev(const config::Model& model) {
-  return kInitStddev / std::sqrt(2.0 * static_cast<double>(model.layers));
+  const double layers = static_cast<double>(model.layers);
+  switch (model.init) {
+    case config::InitScheme::Gpt2:  // 2 projections per block: the stream's variance does not grow with depth
+      return model.init_stddev / std::sqrt(2.0 * layers);
+    case config::InitScheme::Normal:
+      return model.init_stddev;
+    case config::InitScheme::Neox:
+      return 2.0 / (layers * std::sqrt(static_cast<double>(model.embed)));
+  }
+  return model.init_stddev;
 }
 
 std::vector<graph::ParamGroup> param_groups(const config::Optimizer& optimizer) {

@@ -5,12 +5,14 @@
 //   blocks.{i}.attn_norm.weight, blocks.{i}.ffn_norm.weight, final_norm.weight [embed]
 //   blocks.{i}.attn_post_norm.weight, blocks.{i}.ffn_post_norm.weight [embed] (with norms after the parts)
 //   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed],
-//   blocks.{i}.attn.wo.weight [embed, heads, head_dim]
+//   blocks.{i}.attn.wo.weight [embed, heads, head_dim]; sink.weight [heads] (with attention_sinks)
 //   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim], or of all heads (with qk_norm)
 //   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
 //   head.weight [vocab, embed] (absent when tied)
 // In a block with experts, instead of ffn.gate, up and down:
 //   blocks.{i}.ffn.router.weight [experts, embed]; the state router.bias [experts] (with bias_rate)
+//   blocks.{i}.ffn.router.offset [experts], experts.gate.bias, up.bias [experts, ffn], down.bias [embed, experts] (with
+//   moe.bias)
 //   blocks.{i}.ffn.experts.gate.weight, up.weight [experts, ffn, embed], down.weight [experts, embed, ffn]
 //   blocks.{i}.ffn.shared.gate.weight, up.weight, down.weight, shared_gate.weight [1, embed]
 // With latent attention, instead of wq, wk and wv (in = the latent, or embed without q_rank):

@@ -38,7 +38,7 @@ ValueId shared_experts(Builder& b, const config::Model& m, ValueId x, const std:
   const ValueId y = dense_feed_forward(b, m, x, m.moe.shared_ffn, name + "shared.");
   if (!m.moe.shared_gate) return y;
   const ValueId gate =
-      b.weight(name + "shared_gate.weight", {{Dim::Choices, 1}, {Dim::Embed, m.embed}}, kInitStddev);
+      b.weight(name + "shared_gate.weight", {{Dim::Choices, 1}, {Dim::Embed, m.embed}}, init_stddev(m));
   return b.scale_rows(y, b.linear(x, gate));
 }
 
@@ -50,7 +50,8 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   const DimSize routes{Dim::Routes, moe.experts}, experts{Dim::Experts, moe.experts};
   const DimSize inner{Dim::ExpertFfn, moe.ffn}, embed{Dim::Embed, m.embed};
 
-  const ValueId logits = b.router(x, b.weight(name + "router.weight", {routes, embed}, kInitStddev));
+  const ValueId router = b.weight(name + "router.weight", {routes, embed}, init_stddev(m));
+  const ValueId logits = b.router(x, router, moe.bias ? b.bias(name + "router.offset", {routes}) : ValueId());
   ValueId bias;
   if (moe.bias_rate > 0)
     bias = b.state(name + "router.bias", {base::accumulator_of(options.compute), {routes}});
@@ -78,16 +79,25 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   b.report_load(selection, kept, bias, moe.bias_rate);
 
   const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad);
-  const ValueId rows = b.to_experts(x, dispatch);
+  const ValueId inputs = moe.scale_input ? b.scale_rows(x, b.of_chosen(logits, selection)) : x;
+  const ValueId rows = b.to_experts(inputs, dispatch);
   const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);
   // The shared experts compute while the rows are in flight.
   const ValueId shared = moe.shared_ffn > 0 ? shared_experts(b, m, x, name) : ValueId();
-  const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, kInitStddev);
-  const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, kInitStddev);
+  const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, init_stddev(m));
+  const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, init_stddev(m));
   const ValueId wd = b.weight(name + "experts.down.weight", {experts, embed, inner}, residual_stddev(m));
-  const ValueId gate = b.grouped_linear(rows, wg, dispatch), up = b.grouped_linear(rows, wu, dispatch);
-  const ValueId hidden = b.expert_act(gate, up, row_weights, dispatch);
-  const ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
+  ValueId gate = b.grouped_linear(rows, wg, dispatch), up = b.grouped_linear(rows, wu, dispatch);
+  if (moe.bias) {
+    gate = b.expert_bias(gate, b.bias(name + "experts.gate.bias", {experts, inner}), dispatch);
+    up = b.expert_bias(up, b.bias(name + "experts.up.bias", {experts, inner}), dispatch);
+  }
+  const bool clamped = m.activation == config::Activation::Clamped;
+  const ValueId hidden = b.expert_act(gate, up, row_weights, dispatch,
+                                      {m.activation_alpha, clamped ? m.activation_limit : 0});
+  ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
+  if (moe.bias)
+    y = b.add(y, b.weighted_biases(selection, kept, b.bias(name + "experts.down.bias", {embed, routes})));
   return moe.shared_ffn > 0 ? b.add(y, shared) : y;
 }
 

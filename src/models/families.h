@@ -20,9 +20,9 @@ graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model&
 graph::ValueId latent_attention(graph::Builder& builder, const config::Model& model, graph::ValueId x,
                                 const std::string& name);  // latent_attention.cc
 
-// Standard deviations of initial weights, following GPT-2: projections into the residual stream are scaled by
-// their number, 2 per block, so that the stream's variance does not grow with depth.
-inline constexpr double kInitStddev = 0.02;
+// Standard deviations of initial weights (config::InitScheme): of projections into the residual stream, and of all
+// others.
+double init_stddev(const config::Model& model);
 double residual_stddev(const config::Model& model);
 
 }  // namespace quintet::models

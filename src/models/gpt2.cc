@@ -37,7 +37,7 @@ class Gpt2 {
       base::fail_user(
           "this family requires model.kv_heads = model.heads: got model.kv_heads = {} and model.heads = {}",
           m_.kv_heads, m_.heads);
-    const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
+    const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, init_stddev(m_));
     ValueId x = rotary() ? b_.embedding(table, b_.ids()) : with_positions(table);
     x = b_.dropout(x, m_.dropout);
     for (int64_t i = 0; i < m_.layers; ++i) {
@@ -49,7 +49,7 @@ class Gpt2 {
     }
     b_.next_block();
     x = norm(x, "final_norm.");
-    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev));
+    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, init_stddev(m_)));
   }
 
  private:
@@ -57,7 +57,7 @@ class Gpt2 {
 
   ValueId with_positions(ValueId table) {
     const ValueId positions =
-        b_.weight("positions.weight", {{Dim::Positions, m_.max_positions}, embed()}, kInitStddev);
+        b_.weight("positions.weight", {{Dim::Positions, m_.max_positions}, embed()}, init_stddev(m_));
     return b_.add(b_.embedding(table, b_.ids()), b_.embedding(positions, b_.positions()));
   }
 
@@ -75,9 +75,9 @@ class Gpt2 {
 
   ValueId attention(ValueId x, const std::string& name) {
     // Q, K and V are declared consecutively, so that a layout can store them contiguously.
-    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
-    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
-    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
+    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, init_stddev(m_));
+    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
+    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
     ValueId q = b_.linear(x, wq, b_.bias(name + "wq.bias", {heads(), head_dim()}));
     ValueId k = b_.linear(x, wk, b_.bias(name + "wk.bias", {kv_heads(), head_dim()}));
     const ValueId v = b_.linear(x, wv, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
@@ -89,7 +89,7 @@ class Gpt2 {
   }
 
   ValueId feed_forward(ValueId x, const std::string& name) {
-    const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, kInitStddev);
+    const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, init_stddev(m_));
     const ValueId hidden = b_.gelu(b_.linear(x, up, b_.bias(name + "up.bias", {ffn()})),
                                    rotary() ? Builder::GeluForm::Erf : Builder::GeluForm::Tanh);
     const ValueId down = b_.weight(name + "down.weight", {embed(), ffn()}, residual_stddev(m_));

@@ -19,7 +19,7 @@ ValueId latent_attention(Builder& b, const config::Model& m, ValueId x, const st
   const DimSize nope{Dim::HeadDim, a.nope_dim}, rope{Dim::HeadDim, a.rope_dim}, v_dim{Dim::HeadDim, a.v_dim};
   const DimSize q_latent{Dim::Latent, a.q_rank}, kv_latent{Dim::Latent, a.kv_rank};
   const auto weight = [&](const char* word, std::vector<DimSize> dims) {
-    return b.weight(name + word + ".weight", std::move(dims), kInitStddev);
+    return b.weight(name + word + ".weight", std::move(dims), init_stddev(m));
   };
   const auto compress = [&](const char* word, const char* norm, DimSize latent) {
     const ValueId y = b.linear(x, weight(word, {latent, embed}));

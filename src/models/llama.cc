@@ -1,7 +1,8 @@
 // Llama and related models: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward network.
 // Mistral adds a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K
 // before the rotation; OLMo 2 norms the outputs of attention and feed-forward network instead of their
-// inputs, Gemma both; blocks of one model may differ in windows and rotation (Gemma, SmolLM3). Mixtral,
+// inputs, Gemma both; blocks of one model may differ in windows and rotation (Gemma, SmolLM3, Llama 4). GPT-OSS
+// has attention sinks, DBRX norms with a mean and bounded Q, K and V. Mixtral,
 // Qwen-MoE and DeepSeek replace the feed-forward network of some or all blocks by experts (experts.cc);
 // DeepSeek also replaces attention (latent_attention.cc).
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ class Llama {
   }
 
   void build() {
-    const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
+    const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, init_stddev(m_));
     ValueId x = b_.scale(b_.embedding(table, b_.ids()), m_.embed_scale);
     for (int64_t i = 0; i < m_.layers; ++i) {
       b_.next_block();
@@ -44,7 +45,7 @@ class Llama {
     }
     b_.next_block();
     x = norm(x, "final_norm.weight", embed());
-    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev),
+    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, init_stddev(m_)),
             m_.logit_soft_cap);
   }
 
@@ -57,6 +58,7 @@ class Llama {
   DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
 
   ValueId norm(ValueId x, const std::string& weight, DimSize dim, int whole = 1) {
+    if (m_.centered_norms) x = b_.center(x);
     return b_.rms_norm(x, b_.norm_weight(weight, dim, m_.norm_offset), m_.norm_eps,
                        {.offset = m_.norm_offset, .whole = whole});
   }
@@ -77,15 +79,16 @@ class Llama {
 
   ValueId attention(ValueId x, int64_t block, const std::string& name) {
     // Q, K and V are declared consecutively, so that a layout can store them contiguously.
-    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
-    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
-    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
+    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, init_stddev(m_));
+    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
+    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
     ValueId q = b_.linear(x, wq), k = b_.linear(x, wk), v = b_.linear(x, wv);
     if (m_.qkv_bias) {
       q = b_.bias_add(q, b_.bias(name + "wq.bias", {heads(), head_dim()}));
       k = b_.bias_add(k, b_.bias(name + "wk.bias", {kv_heads(), head_dim()}));
       v = b_.bias_add(v, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
     }
+    q = b_.clip(q, m_.clip_qkv), k = b_.clip(k, m_.clip_qkv), v = b_.clip(v, m_.clip_qkv);
     if (m_.qk_norm) {
       q = head_norm(q, name + "q_norm.weight", m_.heads);
       k = head_norm(k, name + "k_norm.weight", m_.kv_heads);
@@ -95,13 +98,22 @@ class Llama {
       const RopeFrequencies& rope = windowed ? local_rope_ : rope_;
       q = b_.rope(q, rope.inv_freq, rope.scale);
       k = b_.rope(k, rope.inv_freq, rope.scale);
+      if (m_.qk_unit_norm) q = b_.unit_norm(q, m_.norm_eps), k = b_.unit_norm(k, m_.norm_eps);
+    } else {
+      q = b_.position_scale(q, m_.position_scale, m_.position_floor);
     }
     const double scale =
         m_.attention_scale > 0 ? m_.attention_scale : 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
     const ValueId o = b_.attention(
         q, k, v,
-        {.window = windowed ? m_.sliding_window : 0, .scale = scale, .soft_cap = m_.attention_soft_cap});
-    return b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
+        {.window = windowed ? m_.sliding_window : 0,
+         .scale = scale,
+         .soft_cap = m_.attention_soft_cap,
+         .chunk = m_.rotated(block) ? m_.attention_chunk : 0,
+         .sink = m_.attention_sinks ? b_.bias(name + "sink.weight", {heads()}) : ValueId()});
+    const ValueId y =
+        b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
+    return m_.out_bias ? b_.bias_add(y, b_.bias(name + "wo.bias", {embed()})) : y;
   }
 
   Builder& b_;
@@ -114,8 +126,8 @@ class Llama {
 ValueId dense_feed_forward(Builder& b, const config::Model& m, ValueId x, int64_t ffn,
                            const std::string& name) {
   const DimSize inner{Dim::Ffn, ffn}, embed{Dim::Embed, m.embed};
-  const ValueId gate = b.weight(name + "gate.weight", {inner, embed}, kInitStddev);
-  const ValueId up = b.weight(name + "up.weight", {inner, embed}, kInitStddev);
+  const ValueId gate = b.weight(name + "gate.weight", {inner, embed}, init_stddev(m));
+  const ValueId up = b.weight(name + "up.weight", {inner, embed}, init_stddev(m));
   const ValueId gated = b.linear(x, gate), raised = b.linear(x, up);
   const auto act = m.activation == config::Activation::Gelu ? Builder::Gate::Gelu : Builder::Gate::Silu;
   return b.linear(b.swiglu(gated, raised, act),

@@ -16,7 +16,7 @@ constexpr double kTurn = 2.0 * std::numbers::pi;
 double llama3(double freq, const config::RopeScaling& s) {
   const double turns = static_cast<double>(s.original_positions) * freq / kTurn;
   if (turns < s.low_freq_factor) return freq / s.factor;
-  if (turns > s.high_freq_factor) return freq;
+  if (turns > s.high_freq_factor || s.low_freq_factor == s.high_freq_factor) return freq;  // Llama 4: no band
   const double keep = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
   return (1.0 - keep) * freq / s.factor + keep * freq;
 }
@@ -28,8 +28,9 @@ void yarn(std::vector<double>& freqs, double theta, int64_t head_dim, const conf
     return dim * std::log(static_cast<double>(s.original_positions) / (times * kTurn)) /
            (2.0 * std::log(theta));
   };
-  const double first = std::max(std::floor(pair_that_turns(s.beta_fast)), 0.0);
-  double last = std::min(std::ceil(pair_that_turns(s.beta_slow)), dim - 1.0);
+  double first = pair_that_turns(s.beta_fast), last = pair_that_turns(s.beta_slow);
+  if (s.truncate) first = std::floor(first), last = std::ceil(last);
+  first = std::max(first, 0.0), last = std::min(last, dim - 1.0);
   if (first == last) last += 0.001;  // a step instead of a ramp
   for (size_t i = 0; i < freqs.size(); ++i) {
     const double slow = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);

@@ -94,8 +94,10 @@ Exported as_exported(const base::Path& path, const ConvertOptions& options) {
   if (!model.hf.empty() && base::file_exists(base::Path(model.hf) / config::kHfConfigFile)) {
     e.original = model.hf;
     e.config = base::read_file(e.original / config::kHfConfigFile);
-    family = config::read_hf_config(e.config).family;
-    e.original_tensors = hf::open_tensors(e.original);
+    if (!model.moe.upcycle) {  // else the folder is of another, dense family
+      family = config::read_hf_config(e.config).family;
+      e.original_tensors = hf::open_tensors(e.original);
+    }
   } else if (!model.hf.empty() && options.log) {
     options.log(fmt::format(
         "note: '{}', where the run started, is gone: config.json is generated from the recipe", model.hf));

@@ -113,6 +113,10 @@ void see_experts(const config::Recipe& r, Seen& seen) {
   seen["forced balance"] += x.force_balance;
   seen["shared experts"] += x.shared_ffn > 0 && !x.shared_gate;
   seen["shared experts with a gate"] += x.shared_gate;
+  seen["biases on experts"] += x.bias;
+  seen["biases on experts with etp"] += x.bias && p.etp > 1;
+  seen["clamped experts"] += r.model.activation == config::Activation::Clamped;
+  seen["scores on experts' inputs"] += x.scale_input;
   seen["first blocks dense"] += x.first_dense > 0;
   seen["every other block dense"] += x.every > 1;
   seen["ep"] += p.ep > 1;

@@ -208,7 +208,7 @@ class Generator {
     if (chance(1, 2)) variations(m);
   }
 
-  // What distinguishes Gemma, OLMo 2, SmolLM3 and GLM.
+  // What distinguishes Gemma, OLMo 2, SmolLM3, GLM, GPT-OSS, DBRX and Llama 4.
   void variations(config::Model& m) {
     m.norms = static_cast<config::NormPlaces>(pick(0, 2));
     m.norm_offset = of({0, 1});
@@ -224,6 +224,24 @@ class Generator {
     if (chance(1, 2)) m.attention_scale = 0.7;
     if (chance(1, 2)) m.attention_soft_cap = 2;
     if (chance(1, 2)) m.logit_soft_cap = 3;
+    m.out_bias = chance(1, 3);
+    m.attention_sinks = chance(1, 2);
+    m.qk_unit_norm = chance(1, 3);
+    if (chance(1, 3)) m.clip_qkv = 0.5;
+    m.centered_norms = !m.qk_norm && chance(1, 3);
+    if (m.sliding_window == 0 && chance(1, 2)) m.attention_chunk = pick(1, 5);
+    if (m.no_rope_every > 0 && chance(1, 2)) m.position_scale = 0.4, m.position_floor = pick(1, 3);
+  }
+
+  // Biases and activations of experts, and scores on their inputs.
+  void expert_variations(config::Model& m) {
+    config::Moe& x = m.moe;
+    m.activation = config::Activation::Silu;
+    x.bias = chance(1, 3);
+    if (!m.has_dense_block() && x.shared_ffn == 0 && chance(1, 2))
+      m.activation = config::Activation::Clamped, m.activation_limit = 0.05;
+    x.scale_input =
+        x.top_k == 1 && x.score == config::RouterScore::Sigmoid && x.normalise && !x.force_balance && chance(1, 2);
   }
 
   // Heads as required by the tensor ranks and the context method.
@@ -287,6 +305,7 @@ class Generator {
       x.capacity_group = divisor_of(r.batch.micro);
       x.pad = chance(1, 3);
     }
+    expert_variations(r.model);
   }
 
   void router(config::Moe& x) {

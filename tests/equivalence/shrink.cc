@@ -143,11 +143,21 @@ std::vector<Change> model_changes() {
       }),
       model([](Model& m) { m.norms = config::NormPlaces::Pre; }),
       model([](Model& m) { m.norm_offset = 0; }),
-      model([](Model& m) { m.activation = config::Activation::Silu; }),
+      model([](Model& m) { m.activation = config::Activation::Silu, m.activation_limit = 7; }),
       model([](Model& m) { m.qk_norm_over = config::QkNormOver::Head; }),
       model([](Model& m) { m.full_attention_every = 0; }),
       model([](Model& m) { m.local_rope_theta = 0; }),
-      model([](Model& m) { m.no_rope_every = 0; }),
+      model([](Model& m) {
+        m.no_rope_every = 0;
+        m.position_scale = 0, m.position_floor = 8192;
+      }),
+      model([](Model& m) { m.position_scale = 0, m.position_floor = 8192; }),
+      model([](Model& m) { m.out_bias = false; }),
+      model([](Model& m) { m.attention_sinks = false; }),
+      model([](Model& m) { m.attention_chunk = 0; }),
+      model([](Model& m) { m.qk_unit_norm = false; }),
+      model([](Model& m) { m.clip_qkv = 0; }),
+      model([](Model& m) { m.centered_norms = false; }),
       model([](Model& m) { m.rotary_dim = 0; }),
       model([](Model& m) { m.embed_scale = 1; }),
       model([](Model& m) { m.attention_scale = 0; }),
@@ -174,6 +184,8 @@ std::vector<Change> expert_changes() {
         x.shared_gate = false;
       }),
       experts([](Moe& x) { x.shared_gate = false; }),
+      experts([](Moe& x) { x.bias = false; }),
+      experts([](Moe& x) { x.scale_input = false; }),
       experts([](Moe& x) { x.score = config::RouterScore::Softmax; }),
       experts([](Moe& x) { x.order = config::RouterOrder::ScoreFirst; }),
       experts([](Moe& x) { x.normalise = true; }),

@@ -65,6 +65,18 @@ std::vector<OpExample> expert_examples() {
   add(graph::kExpertAct, none, {real({routed, F}), real({routed, F}), real({routed}), received});
   add(graph::kExpertActDx, none,
       {real({routed, F}), real({routed, F}), real({routed, F}), real({routed}), received});
+  const Attrs clamp = {{"alpha", 1.7}, {"limit", 0.8}};
+  add(graph::kExpertAct, clamp, {real({routed, F}), real({routed, F}), real({routed}), received});
+  add(graph::kExpertActDx, clamp,
+      {real({routed, F}), real({routed, F}), real({routed, F}), real({routed}), received});
+  add(graph::kExpertBias, none, {real({routed, F}), real({experts, F}), received});
+  add(graph::kExpertBiasDw, out_of_experts, {real({routed, F}), received});
+  HostTensor chosen(Type{DType::I32, {T, C}});  // two different experts, or a dropped one
+  for (int64_t i = 0; i < 24; ++i)
+    chosen.index()[i] = i % 7 == 0 ? -1 : static_cast<int32_t>((i / 2 + i % 2) % kExperts);
+  const DimSize routes{Dim::Routes, kExperts};
+  add(graph::kSpreadChoices, {{"experts", kExperts}}, {real({T, C}), chosen});
+  add(graph::kGatherChoices, none, {real({T, routes}), chosen});
   add(graph::kScaleRows, none, {real({T, E}), real({T, one})});
   add(graph::kScaleRowsDx, none, {real({T, E}), real({T, E}), real({T, one})});
   const DimSize joined{Dim::HeadDim, D1.size + D2.size};

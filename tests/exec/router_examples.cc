@@ -62,6 +62,7 @@ std::vector<OpExample> router_examples() {
 
   std::vector<OpExample> list = {
       {&graph::kRouter, {}, {m.real({T, E}), m.real({R, E})}},
+      {&graph::kRouter, {}, {m.real({T, E}), m.real({R, E}), m.real({R})}},
       {&graph::kRouterDx, {}, {m.real({T, R}), m.real({R, E})}},
       {&graph::kRouterDw, {{"out", std::string("f64")}}, {m.real({T, R}), m.real({T, E})}},
       {&graph::kExpertLoad, {}, {chosen, kept, m.positive({T, R}, kLowest)}},

@@ -252,13 +252,24 @@ std::vector<Refusal> refusals() {
       {&kCrossEntropy, "labels of other rows", operand(1, resized(row, 0, 9))},
       {&kCrossEntropy, "a narrow seed", operand(2, Type{DType::F32, {}})},
       {&kSoftCapDx, "operands that differ", operand(1, x)},
+      {&kAttentionSink, "o without heads", operand(0, x)},
+      {&kAttentionSink, "a transposed lse", operand(1, f32({T, H}))},
+      {&kAttentionSink, "a sink per KV head", operand(2, f32({K}))},
+      {&kAttentionSinkDw, "do unlike o", operand(0, k)},
+      {&kAttentionSinkDw, "a sink of another dtype", operand(3, as(DType::BF16, f32({H})))},
+      {&kUnitNormDx, "operands that differ", operand(1, x)},
+      {&kClipDx, "operands that differ", operand(1, x)},
+      {&kPositionScale, "positions of other rows", operand(1, resized(row, 0, 9))},
+      {&kPositionScale, "a floor of 0", [](OpCase& c) { c.attrs.set("floor", int64_t{0}); }},
+      {&kSplitDocuments, "real documents", operand(0, f32({T}))},
+      {&kSplitDocuments, "chunks of nothing", [](OpCase& c) { c.attrs.set("chunk", int64_t{0}); }},
   };
 }
 
 TEST(Shapes, Refused) { testing::expect_refusals(refusals(), {}); }
 
 TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
-  std::set<const OpDef*> tested = {&kGelu, &kCast, &kScale, &kSoftCap};  // accept any type
+  std::set<const OpDef*> tested = {&kGelu, &kCast, &kScale, &kSoftCap, &kCenter, &kUnitNorm, &kClip};  // accept any type
   for (const Refusal& r : refusals()) tested.insert(r.op);
   for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
   for (const OpCase& c : testing::router_cases()) tested.insert(c.op);  // in router_ops_test.cc

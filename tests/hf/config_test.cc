@@ -47,8 +47,7 @@ TEST(HfConfig, SizesAreTaken) {
 TEST(HfConfig, NothingIsIgnored) {
   EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("sliding_windw": 4)")), "sliding_windw = 4 is not a key");
   EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("logit_scale": 2.0)")), "logit_scale = 2.0 is not a key");
-  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("attention_bias": true)")),
-                  "attention_bias = true is not supported");
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("mlp_bias": true)")), "mlp_bias = true is not supported");
   EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("rope_scaling": {"type": "dynamic", "factor": 2.0})")),
                   "type \"dynamic\"");
   EXPECT_CONTAINS(

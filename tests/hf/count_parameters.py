@@ -17,7 +17,8 @@ import transformers
 CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "gpt2": "GPT2Config",
            "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v2": "DeepseekV2Config",
            "deepseek_v3": "DeepseekV3Config", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config",
-           "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig", "glm4_moe": "Glm4MoeConfig"}
+           "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig", "glm4_moe": "Glm4MoeConfig",
+           "gpt_oss": "GptOssConfig", "dbrx": "DbrxConfig", "llama4_text": "Llama4TextConfig"}
 
 
 def dense(layers, embed, ffn, heads, kv, vocab, tied=False, **more):
@@ -146,6 +147,16 @@ MODELS = [
     ("pythia-12b", "gpt_neox", neox(36, 5120, 40, 50688)),
     ("GLM-4.5-Air", "glm4_moe", glm4_moe(46, 4096, 10944, 128, 1408, first_k_dense_replace=1)),
     ("GLM-4.5", "glm4_moe", glm4_moe(92, 5120, 12288, 160, 1536, first_k_dense_replace=3, use_qk_norm=True)),
+    ("gpt-oss-20b", "gpt_oss", dense(24, 2880, 2880, 64, 8, 201088, head_dim=64, num_local_experts=32, num_experts_per_tok=4)),
+    ("gpt-oss-120b", "gpt_oss", dense(36, 2880, 2880, 64, 8, 201088, head_dim=64, num_local_experts=128, num_experts_per_tok=4)),
+    ("dbrx-base", "dbrx", dict(n_layers=40, d_model=6144, n_heads=48, vocab_size=100352, max_seq_len=32768,
+                               attn_config=dict(kv_n_heads=8, clip_qkv=8, rope_theta=500000),
+                               ffn_config=dict(ffn_hidden_size=10752, moe_num_experts=16, moe_top_k=4, moe_jitter_eps=0, moe_loss_weight=0.05))),
+    ("Llama-4-Scout-17B-16E (text)", "llama4_text", dense(48, 5120, 8192, 40, 8, 202048, head_dim=128, intermediate_size_mlp=16384,
+                                                          num_local_experts=16, num_experts_per_tok=1, interleave_moe_layer_step=1)),
+    ("Llama-4-Maverick-17B-128E (text)", "llama4_text", dense(48, 5120, 8192, 40, 8, 202048, head_dim=128, intermediate_size_mlp=16384,
+                                                              num_local_experts=128, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                                                              use_qk_norm=False)),
     ("gpt2", "gpt2", gpt2(12, 768, 12)),
     ("gpt2-medium", "gpt2", gpt2(24, 1024, 16)),
     ("gpt2-large", "gpt2", gpt2(36, 1280, 20)),

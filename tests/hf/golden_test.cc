@@ -47,31 +47,52 @@ config::Recipe golden_recipe(const base::Path& folder, std::vector<std::string> 
   return r;
 }
 
+// The recipe's logits are those that transformers computes for the folder.
+void expect_logits(const config::Recipe& recipe, const base::Path& folder) {
+  const TempFolder temp;
+  // Not a .safetensors file by name, so that the folder has one set of weights.
+  base::write_file_atomically(temp / "expected.safetensors", base::read_file(folder / "expected.st"));
+  const auto expected = hf::open_tensors(temp / "expected.safetensors");
+  const checkpoint::TensorInfo* const wanted = expected->find("logits");
+  ASSERT_NE(wanted, nullptr);
+  std::vector<int32_t> ids(static_cast<size_t>(wanted->shape[0]));
+  expected->read(*expected->find("ids"), 0, std::as_writable_bytes(std::span(ids)));
+  std::vector<double> theirs(static_cast<size_t>(wanted->count())), ours(theirs.size());
+  expected->read(*wanted, 0, std::as_writable_bytes(std::span(theirs)));
+  const base::Path out = temp / "logits.safetensors";
+  tools::write_logits(recipe, ids, out);
+  const auto got = hf::open_tensors(out);
+  got->read(*got->find("logits"), 0, std::as_writable_bytes(std::span(ours)));
+  double largest = 0, error = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    largest = std::max(largest, std::abs(theirs[i]));
+    error = std::max(error, std::abs(ours[i] - theirs[i]));
+  }
+  EXPECT_LT(error, 1e-10 * largest);
+  EXPECT_GT(largest, 0.1);
+}
+
 TEST(HfGolden, LogitsAreThoseOfTransformers) {
   for (const std::string& name : golden_names()) {
     SCOPED_TRACE(name);
-    const TempFolder temp;
-    const base::Path folder = kGoldens / name;
-    // Not a .safetensors file by name, so that the folder has one set of weights.
-    base::write_file_atomically(temp / "expected.safetensors", base::read_file(folder / "expected.st"));
-    const auto expected = hf::open_tensors(temp / "expected.safetensors");
-    const checkpoint::TensorInfo* const wanted = expected->find("logits");
-    ASSERT_NE(wanted, nullptr);
-    std::vector<int32_t> ids(static_cast<size_t>(wanted->shape[0]));
-    expected->read(*expected->find("ids"), 0, std::as_writable_bytes(std::span(ids)));
-    std::vector<double> theirs(static_cast<size_t>(wanted->count())), ours(theirs.size());
-    expected->read(*wanted, 0, std::as_writable_bytes(std::span(theirs)));
-    const base::Path out = temp / "logits.safetensors";
-    tools::write_logits(golden_recipe(folder), ids, out);
-    const auto got = hf::open_tensors(out);
-    got->read(*got->find("logits"), 0, std::as_writable_bytes(std::span(ours)));
-    double largest = 0, error = 0;
-    for (size_t i = 0; i < ours.size(); ++i) {
-      largest = std::max(largest, std::abs(theirs[i]));
-      error = std::max(error, std::abs(ours[i] - theirs[i]));
-    }
-    EXPECT_LT(error, 1e-10 * largest);
-    EXPECT_GT(largest, 0.1);
+    expect_logits(golden_recipe(kGoldens / name), kGoldens / name);
+  }
+}
+
+config::Recipe upcycled_recipe(const std::string& name, std::vector<std::string> sets = {}) {
+  config::Recipe r = golden_recipe(kGoldens / name, std::move(sets));
+  r.model.moe.experts = 4;
+  r.model.moe.top_k = 2;
+  r.model.moe.ffn = r.model.ffn;
+  r.model.moe.upcycle = true;
+  return r;
+}
+
+// Equal experts whose weights sum to 1 compute what the dense network did, whatever the router chooses.
+TEST(HfGolden, UpcycledModelsStartAsTheDenseOnes) {
+  for (const std::string name : {"llama", "phi3", "qwen3", "olmo2"}) {
+    SCOPED_TRACE(name);
+    expect_logits(upcycled_recipe(name), kGoldens / name);
   }
 }
 
@@ -118,6 +139,15 @@ TEST(HfGolden, EveryLayoutLoadsTheSameWeights) {
       }
     }
   }
+}
+
+TEST(HfGolden, UpcycledExpertsAreEqualInEveryLayout) {
+  const std::vector<tools::Tensor> expected = weights_in(upcycled_recipe("phi3"), nullptr);
+  config::Recipe spread = upcycled_recipe("phi3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"});
+  spread.parallel.ep = 2;
+  const std::vector<tools::Tensor> got = weights_in(spread, nullptr);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
 }
 
 // Our names, then theirs again.

@@ -96,12 +96,22 @@ FAMILIES = {
                                               "topk_group": 2, "routed_scaling_factor": 2.0, "rope_parameters": DEEPSEEK_YARN}),
     "deepseek_v3": ("DeepseekV3Config", {**DENSE, **LATENT, "q_lora_rank": 10, "n_routed_experts": 8, "n_shared_experts": 1,
                                          "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "rope_parameters": DEEPSEEK_YARN}),
+    "llama:bias": ("LlamaConfig", {**DENSE, "attention_bias": True}),
+    "gpt_oss": ("GptOssConfig", {**DENSE, "head_dim": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_local_experts": 4,
+                                 "num_experts_per_tok": 2, "sliding_window": 7, "swiglu_limit": 1.5, "rope_parameters":
+                                 {**YARN, "rope_theta": 150000.0, "truncate": False, "beta_fast": 32.0, "beta_slow": 1.0}}),
+    "dbrx": ("DbrxConfig", dict(d_model=32, n_heads=4, n_layers=2, vocab_size=256, max_seq_len=64, attn_config=dict(kv_n_heads=2, clip_qkv=0.8, rope_theta=10000.0),
+                                ffn_config=dict(ffn_hidden_size=24, moe_num_experts=4, moe_top_k=2))),
+    "llama4_text": ("Llama4TextConfig", {**DENSE, "head_dim": 8, "intermediate_size": 24, "intermediate_size_mlp": 40, "num_hidden_layers": 4,
+                                         "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+                                         "attention_chunk_size": 10, "no_rope_layer_interval": 4, "floor_scale": 5, "pad_token_id": None,
+                                         "bos_token_id": None, "eos_token_id": None}),
     "glm4_moe": ("Glm4MoeConfig", {**DENSE, "head_dim": 16, "moe_intermediate_size": 16, "n_routed_experts": 8, "n_shared_experts": 1,
                                    "num_experts_per_tok": 3, "first_k_dense_replace": 1, "num_hidden_layers": 3, "use_qk_norm": True,
                                    "attention_bias": True, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5,
                                    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}}),
 }
-HAS_EXPERTS = {"glm4_moe", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
+HAS_EXPERTS = {"dbrx", "glm4_moe", "gpt_oss", "llama4_text", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
 failed = []
 
 
@@ -320,8 +330,9 @@ def test_family(family):
         with torch.no_grad():
             for n, p in double.named_parameters():
                 p.copy_(start[n])
-        decayed = [p for n, p in double.named_parameters() if p.dim() > 1]
-        plain = [p for n, p in double.named_parameters() if p.dim() <= 1]
+        decays = {n: p.dim() > 1 and not n.endswith("bias") for n, p in double.named_parameters()}
+        decayed = [p for n, p in double.named_parameters() if decays[n]]
+        plain = [p for n, p in double.named_parameters() if not decays[n]]
         optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}],
                                       lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
         for _ in range(5):
@@ -360,6 +371,7 @@ def test_family(family):
     for config in configs:
         config.pop("num_nextn_predict_layers", None)  # layers that an export does not have
         config.pop("router_aux_loss_coef", None)  # the recipe sets it to 0
+        config.get("ffn_config", {}).pop("moe_loss_weight", None)
     check(family, "config", configs[0] == configs[1], "config.json of the export is that of the source")
 
     if model_type in HAS_EXPERTS:  # as the model is in memory
@@ -463,9 +475,15 @@ def write_goldens():
     """Tiny folders with the logits that transformers computes in float64."""
     small = dict(hidden_size=16, num_hidden_layers=2, vocab_size=40)
     for family, (kind, arguments) in FAMILIES.items():
-        if family in ("llama:yarn", "deepseek_v2") or (only and family not in only):
+        if family in ("llama:yarn", "llama:bias", "deepseek_v2") or (only and family not in only):
             continue  # parts of the first two are in the others
         changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small}
+        if family == "dbrx":
+            changes = dict(d_model=16, vocab_size=40)
+        if family in ("gpt_oss", "llama4_text"):
+            changes.update(head_dim=4, num_hidden_layers=arguments["num_hidden_layers"])
+        if family == "llama4_text":
+            changes.update(intermediate_size_mlp=20, attention_chunk_size=4)
         if family in ("gemma2", "gemma3_text"):
             changes.update(head_dim=6, num_hidden_layers=3)  # windows and full attention
         if family.startswith("gpt_neox"):

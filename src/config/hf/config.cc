@@ -9,11 +9,10 @@
 #include "config/hf/keys.h"
 
 namespace quintet::config {
-namespace {
 
 // Keys of every family that do not change what the model computes from its weights: names and versions, token
 // ids, defaults of generation, outputs of Python classes.
-const std::set<std::string>& irrelevant_keys() {
+const std::set<std::string>& hf_irrelevant_keys() {
   static const std::set<std::string> kKeys = {"_attn_implementation",
                                               "_attn_implementation_autoset",
                                               "_commit_hash",
@@ -79,6 +78,8 @@ const std::set<std::string>& irrelevant_keys() {
   return kKeys;
 }
 
+namespace {
+
 // Keys of every family with one value that is supported.
 std::vector<HfKey> common_keys() {
   return {only("is_encoder_decoder", false), only("add_cross_attention", false),
@@ -103,7 +104,8 @@ void copy_training_settings(const Model& from, Model& to) {
   b.balance_loss = a.balance_loss, b.balance_scope = a.balance_scope, b.z_loss = a.z_loss;
   if ((a.bias_rate > 0) == (b.bias_rate > 0)) b.bias_rate = a.bias_rate;
   b.capacity_factor = a.capacity_factor, b.drop = a.drop, b.capacity_group = a.capacity_group;
-  b.pad = a.pad, b.force_balance = a.force_balance;
+  b.pad = a.pad, b.force_balance = a.force_balance, b.upcycle = a.upcycle;
+  to.init = from.init, to.init_stddev = from.init_stddev;
   to.preset = from.preset, to.demands = from.demands, to.dropout = from.dropout, to.hf = from.hf;
 }
 
@@ -145,7 +147,7 @@ HfConfig read_hf_config(std::string_view text) {
       problems.add("architectures = {} is not supported; only [\"{}\"]", list->dump(),
                    result.family->architectures[0]);
   }
-  std::set<std::string> known = irrelevant_keys();
+  std::set<std::string> known = hf_irrelevant_keys();
   known.insert({"model_type", "architectures", "quantization_config"});
   for (const auto& keys : {result.family->keys(), common_keys()})
     for (const HfKey& key : keys) {
@@ -195,11 +197,18 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
   if (before.family == &family && before.problems.empty()) {
     const HfJson now = std::move(config), then = written(before.model, family);
     config = HfJson::parse(original);
-    for (const auto& [key, value] : now.items())
-      if (key != "max_position_embeddings" && then.value(key, HfJson()) != value) {
-        config[key] = value;
-        if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
+    for (const auto& [key, value] : now.items()) {
+      const HfJson old = then.value(key, HfJson());
+      if (key == "max_position_embeddings" || old == value) continue;
+      HfJson& place = config[key];
+      if (key != "rope_parameters" && value.is_object() && old.is_object() && place.is_object()) {
+        for (const auto& [name, inner] : value.items())
+          if (old.value(name, HfJson()) != inner) place[name] = inner;
+      } else {
+        place = value;
       }
+      if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
+    }
     config.erase("quantization_config");
     config.erase("num_mtp_layers");
     if (before.predict_layers > 0) config["num_nextn_predict_layers"] = 0;
@@ -209,11 +218,14 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
   return base::json_text(config, 3) + "\n";
 }
 
-bool is_free_beside_hf(std::string_view key) {
+bool is_free_beside_hf(std::string_view key, bool upcycling) {
   static const std::set<std::string_view> kFree = {"model.hf",
                                                    "model.preset",
                                                    "model.dropout",
                                                    "model.rope_theta",
+                                                   "model.init",
+                                                   "model.init_stddev",
+                                                   "model.moe.upcycle",
                                                    "model.moe.balance_loss",
                                                    "model.moe.balance_scope",
                                                    "model.moe.z_loss",
@@ -223,7 +235,8 @@ bool is_free_beside_hf(std::string_view key) {
                                                    "model.moe.capacity_group",
                                                    "model.moe.pad",
                                                    "model.moe.force_balance"};
-  return kFree.contains(key) || key.starts_with("model.rope_scaling.");
+  return kFree.contains(key) || key.starts_with("model.rope_scaling.") ||
+         (upcycling && key.starts_with("model.moe."));
 }
 
 std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::string& as_given) {

@@ -33,7 +33,8 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
 
 // Keys of [model] that a recipe may give beside model.hf with values of its own: they change training, or
 // positions, but no weight. Others must agree with config.json.
-bool is_free_beside_hf(std::string_view key);
+// With upcycling, a dense folder says nothing about experts.
+bool is_free_beside_hf(std::string_view key, bool upcycling);
 
 // What `model.hf` names: a folder, or not, with what to do instead ("org/name": the command that downloads).
 std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::string& as_given);

@@ -54,37 +54,8 @@ Keys gemma_keys(double attention_cap, double logit_cap) {
                         attention_divisor(),
                         soft_cap("attn_logit_softcapping", attention_cap, &Model::attention_soft_cap),
                         soft_cap("final_logit_softcapping", logit_cap, &Model::logit_soft_cap),
-                        only("attention_bias", false), only("use_bidirectional_attention", false),
+                        attention_bias(false), only("use_bidirectional_attention", false),
                         irrelevant({"cache_implementation"})}});
-}
-
-// no_rope_layers has 1 for a layer with RoPE and 0 for one without.
-HfKey no_rope_layers() {
-  const auto listed = [](const Model& m) {
-    HfJson list = HfJson::array();
-    for (int64_t i = 0; i < m.layers; ++i) list.push_back(m.rotated(i) ? 1 : 0);
-    return list;
-  };
-  return {.names = {"no_rope_layers", "no_rope_layer_interval"},
-          .read =
-              [=](const HfJson& c, Model& m, HfProblems& problems) {
-                m.no_rope_every = 4;
-                if (const HfJson* const every = find_key(c, {"no_rope_layer_interval"}))
-                  read_value("no_rope_layer_interval", *every, m.no_rope_every, problems);
-                const HfJson* const list = find_key(c, {"no_rope_layers"});
-                if (list == nullptr || *list == listed(m)) return;
-                m.no_rope_every = 0;
-                for (size_t i = 0; list->is_array() && i < list->size() && m.no_rope_every == 0; ++i)
-                  if ((*list)[i] == 0) m.no_rope_every = static_cast<int64_t>(i) + 1;
-                if (*list != listed(m))
-                  problems.add("no_rope_layers = {} is not supported; only 0 for every n-th of {} layers",
-                               list->dump(), m.layers);
-              },
-          .write =
-              [=](const Model& m, HfJson& c) {
-                c["no_rope_layers"] = listed(m);
-                if (m.no_rope_every > 0) c["no_rope_layer_interval"] = m.no_rope_every;
-              }};
 }
 
 // A list that has one word for all layers.
@@ -134,8 +105,7 @@ Keys olmo2_keys() {
                           m.norms = NormPlaces::Post;
                           m.qk_norm = true, m.qk_norm_over = QkNormOver::AllHeads;
                         }),
-                        tied(false), ffn(), kv_heads(), norm_eps(1e-5), rope_key(1e4),
-                        only("attention_bias", false)}});
+                        tied(false), ffn(), kv_heads(), norm_eps(1e-5), rope_key(1e4), attention_bias(false)}});
 }
 
 Weights olmo2_weights(const Model&) {
@@ -151,7 +121,7 @@ Keys smollm3_keys() {
   return joined<Keys>(
       {llama_sizes(),
        {tied(true), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(2e6), no_rope_layers(),
-        only_full_layers(), only("use_sliding_window", false), only("attention_bias", false),
+        only_full_layers(), only("use_sliding_window", false), attention_bias(false),
         only("mlp_bias", false), irrelevant({"sliding_window", "max_window_layers"})}});
 }
 

@@ -72,8 +72,7 @@ HfKey sparse_blocks() {
 Keys llama_keys() {
   return joined<Keys>(
       {llama_sizes(),
-       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4),
-        only("attention_bias", false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
+       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4), attention_bias(false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
 }
 
 Keys mistral_keys() {
@@ -92,7 +91,7 @@ Keys qwen3_keys() {
   return joined<Keys>(
       {llama_sizes(),
        {always([](Model& m) { m.qk_norm = true; }), tied(false), ffn(), kv_heads(), head_dim(128),
-        norm_eps(1e-6), rope_key(1e4), only("attention_bias", false), qwen_window()}});
+        norm_eps(1e-6), rope_key(1e4), attention_bias(false), qwen_window()}});
 }
 
 Keys mixtral_keys() {
@@ -126,7 +125,7 @@ Keys qwen2_moe_keys() {
 Keys qwen3_moe_keys() {
   return joined<Keys>(
       {qwen_moe_keys(),
-       {always([](Model& m) { m.qk_norm = true; }), head_dim(), only("attention_bias", false)}});
+       {always([](Model& m) { m.qk_norm = true; }), head_dim(), attention_bias(false)}});
 }
 
 HfKey sequence_balance() {
@@ -345,6 +344,9 @@ const auto& hf_table() {
           "deepseek_v2", {"DeepseekV2ForCausalLM"}, "model.", deepseek_v2_keys, deepseek_weights, kNoRope},
       HfFamily{
           "deepseek_v3", {"DeepseekV3ForCausalLM"}, "model.", deepseek_v3_keys, deepseek_weights, kNoRope},
+      HfFamily{"gpt_oss", {"GptOssForCausalLM"}, "model.", gpt_oss_keys, gpt_oss_weights, kNoRope},
+      HfFamily{"dbrx", {"DbrxForCausalLM"}, "transformer.", dbrx_keys, dbrx_weights, kNoRope},
+      HfFamily{"llama4_text", {"Llama4ForCausalLM"}, "model.", llama4_keys, llama4_weights, kNoRope},
       HfFamily{"glm4_moe", {"Glm4MoeForCausalLM"}, "model.", glm4_moe_keys, glm4_moe_weights, kNoRope},
       HfFamily{"gpt_neox",
                {"GPTNeoXForCausalLM"},

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,9 @@ inline HfKey irrelevant(std::vector<std::string> names) {
           .read = [](const HfJson&, Model&, HfProblems&) {},
           .write = [](const Model&, HfJson&) {}};
 }
+
+// Keys that transformers gives every configuration and that do not change what a model computes (config.cc).
+const std::set<std::string>& hf_irrelevant_keys();
 
 // rope_theta, and rope_scaling or (from transformers 5) rope_parameters.
 struct HfRope {

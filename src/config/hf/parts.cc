@@ -78,6 +78,45 @@ HfKey layer_windows(int64_t interval, const std::string& interval_key) {
               }};
 }
 
+HfKey attention_bias(bool absent) {
+  HfKey key = value({"attention_bias"}, absent, &Model::qkv_bias);
+  const HfKey out = value({"attention_bias"}, absent, &Model::out_bias);
+  key.read = [first = key.read, out](const HfJson& c, Model& m, HfProblems& problems) {
+    HfProblems once;
+    first(c, m, problems), out.read(c, m, once);
+  };
+  return key;
+}
+
+// no_rope_layers has 1 for a layer with RoPE and 0 for one without.
+HfKey no_rope_layers() {
+  const auto listed = [](const Model& m) {
+    HfJson list = HfJson::array();
+    for (int64_t i = 0; i < m.layers; ++i) list.push_back(m.rotated(i) ? 1 : 0);
+    return list;
+  };
+  return {.names = {"no_rope_layers", "no_rope_layer_interval"},
+          .read =
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                m.no_rope_every = 4;
+                if (const HfJson* const every = find_key(c, {"no_rope_layer_interval"}))
+                  read_value("no_rope_layer_interval", *every, m.no_rope_every, problems);
+                const HfJson* const list = find_key(c, {"no_rope_layers"});
+                if (list == nullptr || *list == listed(m)) return;
+                m.no_rope_every = 0;
+                for (size_t i = 0; list->is_array() && i < list->size() && m.no_rope_every == 0; ++i)
+                  if ((*list)[i] == 0) m.no_rope_every = static_cast<int64_t>(i) + 1;
+                if (*list != listed(m))
+                  problems.add("no_rope_layers = {} is not supported; only 0 for every n-th of {} layers",
+                               list->dump(), m.layers);
+              },
+          .write =
+              [=](const Model& m, HfJson& c) {
+                c["no_rope_layers"] = listed(m);
+                if (m.no_rope_every > 0) c["no_rope_layer_interval"] = m.no_rope_every;
+              }};
+}
+
 HfKey soft_cap(const std::string& name, double absent, double Model::* field) {
   return {.names = {name},
           .read =
@@ -123,7 +162,8 @@ Weights llama_projections() {
           {"blocks.{i}.attn.wv.bias", "layers.{i}.self_attn.v_proj.bias", "01"},
           {"blocks.{i}.attn.q_norm.weight", "layers.{i}.self_attn.q_norm.weight", "0"},
           {"blocks.{i}.attn.k_norm.weight", "layers.{i}.self_attn.k_norm.weight", "0"},
-          {"blocks.{i}.attn.wo.weight", "layers.{i}.self_attn.o_proj.weight", "0 12"}};
+          {"blocks.{i}.attn.wo.weight", "layers.{i}.self_attn.o_proj.weight", "0 12"},
+          {"blocks.{i}.attn.wo.bias", "layers.{i}.self_attn.o_proj.bias", "0"}};
 }
 
 Weights llama_attention() {

@@ -32,6 +32,8 @@ HfKey window();  // one for all layers, or null
 // Windows in all layers but every n-th, in all, or in none: layer_types, or else the interval. `interval_key`
 // may be empty; `interval` is what it is without a key.
 HfKey layer_windows(int64_t interval, const std::string& interval_key = "");
+HfKey attention_bias(bool absent);  // on q, k, v and o
+HfKey no_rope_layers();             // RoPE in all layers but every n-th: no_rope_layers, or else the interval
 HfKey soft_cap(const std::string& name, double absent, double Model::* field);  // null: none
 HfKey balance_loss(const char* name, double absent);
 HfKey shared_experts();  // counted in widths of one expert
@@ -58,6 +60,12 @@ Keys phi3_keys();
 Weights phi3_weights(const Model&);
 Keys neox_keys();
 Weights neox_weights(const Model&);
+Keys gpt_oss_keys();
+Weights gpt_oss_weights(const Model&);
+Keys dbrx_keys();
+Weights dbrx_weights(const Model&);
+Keys llama4_keys();
+Weights llama4_weights(const Model&);
 Keys glm4_moe_keys();
 Weights glm4_moe_weights(const Model&);
 

@@ -42,6 +42,8 @@ struct RopeReader {
     s.factor = required("factor", 1);
     s.beta_fast = number("beta_fast").value_or(32);
     s.beta_slow = number("beta_slow").value_or(1);
+    if (const HfJson* const whole = find_key(params, {"truncate"}))
+      read_value("rope: truncate", *whole, s.truncate, problems);
     const HfJson* const positions = find_key(config, {"max_position_embeddings"});
     const auto original = number("original_max_position_embeddings");
     if (!original && (positions == nullptr || !positions->is_number()))
@@ -71,7 +73,7 @@ void refuse_unknown(const HfJson& params, const HfRope& form, HfProblems& proble
       "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
       "mscale",          "mscale_all_dim"};
   for (const auto& [key, value] : params.items()) {
-    const bool neutral = value.is_null() || (key == "truncate" && value == true) ||
+    const bool neutral = value.is_null() || (key == "truncate" && value.is_boolean()) ||
                          (key == "partial_rotary_factor" && (value == 1.0 || !form.share_keys.empty()));
     if (!kKnown.contains(key) && !neutral)
       problems.add("rope scaling: {} = {} is not supported", key, value.dump());
@@ -172,6 +174,7 @@ void write_set(const Model& m, HfJson& p, const HfRope& form) {
   }
   p["rope_type"] = "yarn";
   p["beta_fast"] = s.beta_fast, p["beta_slow"] = s.beta_slow;
+  if (!s.truncate) p["truncate"] = false;
   if (m.mla.kv_rank == 0) {
     p["attention_factor"] = s.attention_factor;
     return;

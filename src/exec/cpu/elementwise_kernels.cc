@@ -9,6 +9,7 @@
 #include "kernels/cpu/elementwise/heads.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/elementwise/rope.h"
+#include "kernels/cpu/elementwise/rows.h"
 #include "kernels/cpu/reduce/reduce.h"
 
 namespace quintet::exec::cpu {

@@ -1,10 +1,11 @@
 // Dispatch to experts, their matmuls and activation.
 #include <numeric>
 
-#include "exec/cpu/kernel.h"
+#include "exec/cpu/gradients.h"
 #include "exec/decode/experts.h"
 #include "kernels/cpu/experts/dispatch.h"
 #include "kernels/cpu/experts/expert_act.h"
+#include "kernels/cpu/experts/expert_bias.h"
 #include "kernels/cpu/matmul/grouped_gemm.h"
 
 namespace quintet::exec::cpu {
@@ -66,14 +67,31 @@ const std::vector<Kernel>& expert_kernels() {
       {&graph::kExpertAct,
        [](const Bound& b, bool) {
          decode::expert_act(b, [&]<class T>(T, const decode::Received& received, int64_t n, auto... a) {
-           k::expert_act<T>(a..., sum_of(received), n, *b.pool);
+           k::expert_act<T>(a..., sum_of(received), n, decode::expert_gate(b), *b.pool);
          });
        }},
       {&graph::kExpertActDx,
        [](const Bound& b, bool) {
          decode::expert_act_dx(b, [&]<class T>(T, const decode::Received& received, int64_t n, auto... a) {
-           k::expert_act_backward<T>(a..., sum_of(received), n, *b.pool);
+           k::expert_act_backward<T>(a..., sum_of(received), n, decode::expert_gate(b), *b.pool);
          });
+       }},
+      {&graph::kExpertBias,
+       [](const Bound& b, bool) {
+         decode::expert_bias(b, [&]<class T>(T, auto... a) { k::expert_bias<T>(a..., *b.pool); });
+       }},
+      {&graph::kExpertBiasDw,
+       [](const Bound& b, bool accumulate) {
+         decode::expert_bias_dw(b, accumulate,
+                                [&]<class T>(T, auto... a) { k::expert_bias_dw<T>(a..., *b.pool); });
+       }},
+      {&graph::kSpreadChoices,
+       [](const Bound& b, bool) {
+         decode::spread_choices(b, []<class S>(S, auto... a) { k::spread_choices<S>(a...); });
+       }},
+      {&graph::kGatherChoices,
+       [](const Bound& b, bool) {
+         decode::gather_choices(b, []<class S>(S, auto... a) { k::gather_choices<S>(a...); });
        }},
       {&graph::kScaleRows,
        [](const Bound& b, bool) {

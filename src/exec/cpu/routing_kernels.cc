@@ -3,6 +3,7 @@
 #include "exec/decode/routing.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/experts/balance.h"
+#include "kernels/cpu/experts/expert_bias.h"
 #include "kernels/cpu/experts/router.h"
 #include "kernels/cpu/experts/router_limit.h"
 #include "kernels/cpu/experts/router_select.h"
@@ -13,7 +14,10 @@ namespace {
 namespace k = kernels::cpu;
 
 void router(const Bound& b, bool) {
-  decode::router(b, [&]<class T>(T, auto... a) { k::router<T>(a..., b.workspace, *b.pool); });
+  decode::router(b, [&]<class T>(T, const auto& shape, auto* x, auto* w, auto* logits) {
+    k::router<T>(shape, x, w, logits, b.workspace, *b.pool);
+    if (b.in.size() > 2) k::add_router_bias<T>(b.input<T>(2), logits, shape.rows, shape.routes, *b.pool);
+  });
 }
 void router_dx(const Bound& b, bool) {
   decode::router_dx(b, [&]<class T>(T, auto... a) { k::router_dx<T>(a..., b.workspace, *b.pool); });

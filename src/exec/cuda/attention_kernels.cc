@@ -2,10 +2,11 @@
 #include <algorithm>
 
 #include "exec/cuda/dropout_key.h"
-#include "exec/cuda/kernel.h"
+#include "exec/cuda/gradients.h"
 #include "exec/cuda/libraries.h"
 #include "exec/decode/cuda_attention.h"
 #include "kernels/cuda/attention/hops.h"
+#include "kernels/cuda/attention/sink.h"
 #include "kernels/cuda/attention/tiled.h"
 #include "kernels/cuda/support/timing.h"
 #include "kernels/fastest.h"
@@ -21,6 +22,8 @@ k::AttentionShape bound_shape(const Bound& b) {
   if (s.dropout_p > 0) s.dropout_key = dropout_key(b, dropout_seed(*b.instr));
   return s;
 }
+
+k::TiledOptions tiled_options(const k::AttentionShape& s) { return {.soft_cap = s.soft_cap}; }
 
 // Whether cuDNN has a plan; it is built in the first call, by prepare().
 bool has_plan(const Bound& b, const k::AttentionShape& s) {
@@ -84,6 +87,11 @@ void choose(const Bound& b, const k::AttentionShape& s) {
 
 void prepare(Bound& b) {
   const k::AttentionShape s = attention_shape(*b.instr);
+  if (s.soft_cap > 0 && !suits_tiles(*b.instr, s))
+    base::fail_user(
+        "model.attention_soft_cap on a GPU needs precision.compute = \"bf16\" or \"f16\" and head sizes that are "
+        "multiples of 8 up to 256, got {} and {}",
+        s.head_dim, s.value_dim);
   if (has_plan(b, s)) {
     if (b.libraries->tunes() && suits_tiles(*b.instr, s)) choose(b, s);
   } else if (std::string remark = remark_on(*b.instr); !remark.empty()) {
@@ -104,7 +112,7 @@ void attention(const Bound& b, bool) {
       if (by_library(b, s))
         return library.forward<T>(s, kLibraryMasks, q, key, v, o, lse, b.workspace, bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::forward<T, T>(s, {}, q, key, v, none, none, o, lse, b.workspace + kKeyBytes,
+        return k::TiledAttention::forward<T, T>(s, tiled_options(s), q, key, v, none, none, o, lse, b.workspace + kKeyBytes,
                                                 b.stream);
     }
     k::attention<T>(s, q, key, v, o, lse, b.stream);
@@ -118,7 +126,7 @@ void attention_hop(const Bound& b, bool) {
         return k::AttentionHops(b.libraries->attention())
             .forward<T, float>(s, kLibraryMasks, a..., b.workspace, b.instr->workspace_bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::forward<T, float>(s, {}, a..., b.workspace + kKeyBytes, b.stream);
+        return k::TiledAttention::forward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes, b.stream);
     }
     k::attention_hop<T>(s, a..., b.stream);
   });
@@ -141,7 +149,7 @@ void attention_dx(const Bound& b, bool) {
             return library.backward<T>(s, kLibraryMasks, dout, q, key, v, o, lse, dq, dk, dv, b.workspace,
                                        bytes, b.stream);
           if (suits_tiles(*b.instr, s))
-            return k::TiledAttention::backward<T, T>(s, {}, dout, q, key, v, o, lse, none, dq, dk, dv,
+            return k::TiledAttention::backward<T, T>(s, tiled_options(s), dout, q, key, v, o, lse, none, dq, dk, dv,
                                                      b.workspace + kKeyBytes, b.stream);
         }
         k::attention_backward<T>(s, dout, q, key, v, o, lse, dq, dk, dv, b.workspace + kKeyBytes, b.stream);
@@ -155,10 +163,18 @@ void attention_hop_dx(const Bound& b, bool) {
         return k::AttentionHops(b.libraries->attention())
             .backward<T, float>(s, kLibraryMasks, a..., b.workspace, b.instr->workspace_bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::backward<T, float>(s, {}, a..., b.workspace + kKeyBytes, b.stream);
+        return k::TiledAttention::backward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes, b.stream);
     }
     k::attention_hop_backward<T>(s, a..., b.workspace + kKeyBytes, b.stream);
   });
+}
+
+void attention_sink(const Bound& b, bool) {
+  decode::attention_sink(b, [&]<class T>(T, auto... a) { k::attention_sink<T>(a..., b.stream); });
+}
+void attention_sink_dw(const Bound& b, bool accumulate) {
+  decode::attention_sink_dw(b, accumulate,
+                            [&]<class T>(T, auto... a) { k::attention_sink_dw<T>(a..., b.stream); });
 }
 
 }  // namespace
@@ -167,7 +183,8 @@ const std::vector<Kernel>& attention_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kAttention, attention, prepare},        {&graph::kAttentionDx, attention_dx, prepare},
       {&graph::kQkvAttention, attention, prepare},     {&graph::kQkvAttentionDx, attention_dx, prepare},
-      {&graph::kAttentionHop, attention_hop, prepare}, {&graph::kAttentionHopDx, attention_hop_dx, prepare}};
+      {&graph::kAttentionHop, attention_hop, prepare}, {&graph::kAttentionHopDx, attention_hop_dx, prepare},
+      {&graph::kAttentionSink, attention_sink},        {&graph::kAttentionSinkDw, attention_sink_dw}};
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/elementwise/dropout.h"
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/elementwise/rows.h"
 #include "kernels/cuda/experts/expert_act.h"
 #include "kernels/cuda/optimizer/scalars.h"
 #include "kernels/cuda/reduce/reduce.h"

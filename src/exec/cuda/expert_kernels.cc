@@ -1,8 +1,9 @@
 // Dispatch to experts, their matmuls and activation.
-#include "exec/cuda/kernel.h"
+#include "exec/cuda/gradients.h"
 #include "exec/decode/experts.h"
 #include "kernels/cuda/experts/dispatch.h"
 #include "kernels/cuda/experts/expert_act.h"
+#include "kernels/cuda/experts/expert_bias.h"
 #include "kernels/cuda/matmul/grouped_matmul.h"
 
 namespace quintet::exec::cuda {
@@ -60,14 +61,31 @@ const std::vector<Kernel>& expert_kernels() {
       {&graph::kExpertAct,
        [](const Bound& b, bool) {
          decode::expert_act(b, [&]<class T>(T, const decode::Received& received, int64_t n, auto... a) {
-           k::expert_act<T>(a..., sum_of(b, received), received.most, n, b.stream);
+           k::expert_act<T>(a..., sum_of(b, received), received.most, n, decode::expert_gate(b), b.stream);
          });
        }},
       {&graph::kExpertActDx,
        [](const Bound& b, bool) {
          decode::expert_act_dx(b, [&]<class T>(T, const decode::Received& received, int64_t n, auto... a) {
-           k::expert_act_backward<T>(a..., sum_of(b, received), received.most, n, b.stream);
+           k::expert_act_backward<T>(a..., sum_of(b, received), received.most, n, decode::expert_gate(b), b.stream);
          });
+       }},
+      {&graph::kExpertBias,
+       [](const Bound& b, bool) {
+         decode::expert_bias(b, [&]<class T>(T, auto... a) { k::expert_bias<T>(a..., b.stream); });
+       }},
+      {&graph::kExpertBiasDw,
+       [](const Bound& b, bool accumulate) {
+         decode::expert_bias_dw(b, accumulate,
+                                [&]<class T>(T, auto... a) { k::expert_bias_dw<T>(a..., b.stream); });
+       }},
+      {&graph::kSpreadChoices,
+       [](const Bound& b, bool) {
+         decode::spread_choices(b, [&]<class S>(S, auto... a) { k::spread_choices<S>(a..., b.stream); });
+       }},
+      {&graph::kGatherChoices,
+       [](const Bound& b, bool) {
+         decode::gather_choices(b, [&]<class S>(S, auto... a) { k::gather_choices<S>(a..., b.stream); });
        }},
       {&graph::kScaleRows,
        [](const Bound& b, bool) {

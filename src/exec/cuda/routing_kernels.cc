@@ -3,6 +3,7 @@
 #include "exec/decode/routing.h"
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/experts/balance.h"
+#include "kernels/cuda/experts/expert_bias.h"
 #include "kernels/cuda/experts/router.h"
 #include "kernels/cuda/experts/router_limit.h"
 #include "kernels/cuda/experts/router_select.h"
@@ -14,7 +15,10 @@ namespace {
 namespace k = kernels::cuda;
 
 void router(const Bound& b, bool) {
-  decode::router(b, [&]<class T>(T, auto... a) { k::router<T>(a..., b.stream); });
+  decode::router(b, [&]<class T>(T, const auto& shape, auto* x, auto* w, auto* logits) {
+    k::router<T>(shape, x, w, logits, b.stream);
+    if (b.in.size() > 2) k::add_router_bias<T>(b.input<T>(2), logits, shape.rows, shape.routes, b.stream);
+  });
 }
 void router_dx(const Bound& b, bool) {
   decode::router_dx(b, [&]<class T>(T, auto... a) { k::router_dx<T>(a..., b.stream); });

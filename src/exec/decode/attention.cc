@@ -114,6 +114,8 @@ int64_t attention_dx_bytes(const Instr& i, int threads) {
   });
 }
 
+int64_t sink_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0}); }
+
 }  // namespace
 
 const std::vector<Scratch>& attention_scratch() {
@@ -122,6 +124,7 @@ const std::vector<Scratch>& attention_scratch() {
       {&graph::kAttentionDx, attention_dx_bytes, cuda::attention_bytes},
       {&graph::kQkvAttention, attention_bytes, cuda::attention_bytes},
       {&graph::kQkvAttentionDx, attention_dx_bytes, cuda::attention_bytes},
+      {&graph::kAttentionSinkDw, sink_dw_bytes, nullptr},
       {&graph::kAttentionHop, attention_bytes, cuda::attention_bytes},
       {&graph::kAttentionHopDx, attention_dx_bytes, cuda::attention_bytes}};
   return table;

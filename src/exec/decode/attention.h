@@ -86,5 +86,25 @@ void attention_hop_dx(const Operands& b, K&& kernel) {
   });
 }
 
+template <class K>
+void attention_sink(const Operands& b, K&& kernel) {  // o, lse, sink -> o, lse
+  const graph::Type& o = b.in_type(0);
+  with_type(o.dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.input<Stat<T>>(1), b.input<T>(2), b.output<T>(0), b.output<Stat<T>>(1), o.size(0),
+           o.size(1), o.size(2));
+  });
+}
+template <class Bound, class K>
+void attention_sink_dw(const Bound& bound, bool accumulate, K&& kernel) {  // do, o, lse, sink -> dsink
+  const Operands& b = bound;
+  const graph::Type& o = b.in_type(1);
+  with_type(o.dtype, [&]<class T>(T t) {
+    with_gradients<T>(bound, {0}, accumulate, [&](auto& to, bool add, std::byte*) {
+      kernel(t, b.input<T>(0), b.input<T>(1), b.input<Stat<T>>(2), b.input<T>(3), to[0], add, o.size(0),
+             o.size(1), o.size(2));
+    });
+  });
+}
+
 }  // namespace decode
 }  // namespace quintet::exec

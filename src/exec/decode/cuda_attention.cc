@@ -44,7 +44,7 @@ bool suits_tiles(const Instr& i, const k::AttentionShape& s) {
 bool suits_library(const Instr& i, const k::AttentionShape& s) {
   // cuDNN's deterministic gradient needs a score matrix in scratch and is slower than the native kernels.
   const bool own_gradient = s.deterministic && attention_places(i)->backward && suits_tiles(i, s);
-  return !has_documents(i) && !own_gradient && k::AttentionHops::suits(s, kLibraryMasks, type_of(i));
+  return !has_documents(i) && !own_gradient && s.soft_cap == 0 && k::AttentionHops::suits(s, kLibraryMasks, type_of(i));
 }
 
 int64_t attention_bytes(const Instr& i) {
@@ -65,6 +65,7 @@ std::string problem_text(const Instr& i, const k::AttentionShape& s) {
                                  q, keys == q ? "" : " with " + keys, s.heads, s.kv_heads, s.head_dim);
   if (s.value_dim != s.head_dim) text += fmt::format(" and {}", s.value_dim);
   if (s.window > 0) text += fmt::format(", window {}", s.window);
+  if (s.soft_cap > 0) text += fmt::format(", soft cap {}", s.soft_cap);
   if (s.deterministic) text += ", deterministic";
   return text + fmt::format(", {} MiB", i.workspace_bytes >> 20);
 }

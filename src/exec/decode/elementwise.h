@@ -116,6 +116,40 @@ void bias_add(const Operands& b, K&& kernel) {  // x, bias -> y
     kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), x.size(0), columns(x));
   });
 }
+// Ops of graph/ops/rows.cc. With whole rows: x of `rows` rows of n; else of n elements.
+template <class K>
+void center(const Operands& b, K&& kernel) {  // x -> y
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.output<T>(0), num_rows(b.in_type(0)), last_size(b.in_type(0)));
+  });
+}
+template <class K>
+void unit_norm(const Operands& b, K&& kernel) {  // x -> y
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.output<T>(0), num_rows(b.in_type(0)), last_size(b.in_type(0)),
+           b.instr->attrs.real("eps"));
+  });
+}
+template <class K>
+void unit_norm_dx(const Operands& b, K&& kernel) {  // dy, x -> dx
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.input<T>(1), b.output<T>(0), num_rows(b.in_type(0)), last_size(b.in_type(0)),
+           b.instr->attrs.real("eps"));
+  });
+}
+template <class K>
+void position_scale(const Operands& b, K&& kernel) {  // x, positions -> y
+  const graph::Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.input<int32_t>(1), b.output<T>(0), x.size(0), columns(x),
+           b.instr->attrs.real("scale"), b.instr->attrs.integer("floor"));
+  });
+}
+template <class K>
+void split_documents(const Operands& b, K&& kernel) {  // documents, positions -> documents
+  kernel(b.input<int32_t>(0), b.input<int32_t>(1), b.output<int32_t>(0), b.in_type(0).count(),
+         b.instr->attrs.integer("chunk"), b.instr->attrs.integer("seq_len"));
+}
 template <class Bound, class K>
 void sum_rows(const Bound& bound, bool accumulate, K&& kernel) {  // x -> sums
   const Operands& b = bound;

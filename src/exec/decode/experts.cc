@@ -49,6 +49,7 @@ int64_t regroup_bytes(const Instr& i, int) {
   const int64_t experts = i.attrs.integer("experts");
   return k::regroup_workspace_bytes(i.in[1].type.size(0) / experts, experts);
 }
+int64_t expert_bias_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0}); }
 int64_t grouped_bytes(const Instr& i, int threads) {
   return kernels::grouped_workspace_bytes(grouped_with_weight(i), threads);
 }
@@ -99,6 +100,7 @@ const std::vector<Scratch>& expert_scratch() {
       {&graph::kPack, nullptr, cuda_pack_bytes},
       {&graph::kUnpack, unpack_bytes, cuda_unpack_bytes},
       {&graph::kRegroup, regroup_bytes, cuda_regroup_bytes},
+      {&graph::kExpertBiasDw, expert_bias_dw_bytes, nullptr},
       {&graph::kGroupedLinear, grouped_bytes, cuda_grouped_bytes},
       {&graph::kGroupedLinearDx, grouped_bytes, cuda_grouped_bytes},
       {&graph::kGroupedLinearDw, grouped_dw_bytes, cuda_grouped_dw_bytes},

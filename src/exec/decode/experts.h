@@ -3,6 +3,7 @@
 #pragma once
 
 #include "exec/decode/sizes.h"
+#include "kernels/gate.h"
 #include "kernels/gemm_args.h"
 
 namespace quintet::exec {
@@ -71,6 +72,11 @@ struct Received {
 inline Received received_in(const Operands& b, size_t operand, int64_t most) {
   return {b.input<int32_t>(operand), b.in_type(operand).count(), most};
 }
+inline kernels::ExpertGate expert_gate(const Operands& b) {
+  const graph::Attrs& attrs = b.instr->attrs;
+  if (attrs.find("limit") == nullptr) return {};
+  return {.alpha = attrs.real("alpha"), .limit = attrs.real("limit")};
+}
 template <class K>
 void expert_act(const Operands& b, K&& kernel) {  // gate, up, weight, received -> h
   const graph::Type& gate = b.in_type(0);
@@ -85,6 +91,41 @@ void expert_act_dx(const Operands& b, K&& kernel) {  // dh, gate, up, weight, re
   with_type(gate.dtype, [&]<class T>(T t) {
     kernel(t, received_in(b, 4, gate.size(0)), gate.size(1), b.input<T>(0), b.input<T>(1), b.input<T>(2),
            b.input<Stat<T>>(3), b.output<T>(0), b.output<T>(1), b.output<Stat<T>>(2));
+  });
+}
+
+template <class K>
+void expert_bias(const Operands& b, K&& kernel) {  // y, b, received -> y
+  const graph::Type& bias = b.in_type(1);
+  with_type(bias.dtype, [&]<class T>(T t) {
+    kernel(t, b.input<T>(0), b.input<T>(1), b.input<int32_t>(2), bias.size(0),
+           b.in_type(2).size(0) / std::max<int64_t>(bias.size(0), 1), b.output<T>(0), bias.size(1));
+  });
+}
+template <class Bound, class K>
+void expert_bias_dw(const Bound& bound, bool accumulate, K&& kernel) {  // dy, received -> db
+  const Operands& b = bound;
+  const graph::Type& db = b.out_type(0);
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    with_gradients<T>(bound, {0}, accumulate, [&](auto& to, bool add, std::byte*) {
+      kernel(t, b.input<T>(0), b.input<int32_t>(1), db.size(0),
+             b.in_type(1).size(0) / std::max<int64_t>(db.size(0), 1), to[0], add, db.size(1));
+    });
+  });
+}
+// Numbers in f32 or f64.
+template <class K>
+void spread_choices(const Operands& b, K&& kernel) {  // weights, chosen -> by expert
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    kernel(Stat<T>{}, b.input<Stat<T>>(0), b.input<int32_t>(1), b.output<Stat<T>>(0), b.in_type(0).size(0),
+           b.in_type(0).size(1), b.out_type(0).size(1));
+  });
+}
+template <class K>
+void gather_choices(const Operands& b, K&& kernel) {  // by expert, chosen -> numbers
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    kernel(Stat<T>{}, b.input<Stat<T>>(0), b.input<int32_t>(1), b.output<Stat<T>>(0), b.in_type(0).size(0),
+           b.in_type(1).size(1), b.in_type(0).size(1));
   });
 }
 

@@ -23,6 +23,8 @@
 //
 // qkv_attention: q, k and v packed in one value [tokens, heads + 2 kv_heads, d] with d = dv, and likewise
 // their gradients in qkv_attention_dx; without dropout. In local graphs only, inserted by passes/pack.h.
+#include "graph/ops/attention.h"
+
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -141,13 +143,7 @@ std::vector<Type> infer_hop(const std::vector<Type>& in, const Attrs& attrs) {
 }
 
 void gradient(GradContext& g, const Node& n) {
-  std::vector<ValueId> in = {g.grad(n.outputs[0])};
-  in.insert(in.end(), n.inputs.begin(), n.inputs.begin() + 3);
-  in.push_back(n.outputs[0]);
-  in.push_back(n.outputs[1]);
-  in.insert(in.end(), n.inputs.begin() + 3, n.inputs.end());
-  const auto out = g.emit(kAttentionDx, std::move(in), n.attrs, Phase::B);
-  for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
+  attention_gradient(g, n, g.grad(n.outputs[0]), n.outputs[0], n.outputs[1]);
 }
 
 // Query-key pairs actually computed for `tokens` query rows: on average half of the sequence, or the band of
@@ -288,6 +284,13 @@ std::vector<AttrSpec> qkv_attrs() {
 }
 
 }  // namespace
+
+void attention_gradient(GradContext& g, const Node& n, ValueId dout, ValueId o, ValueId lse) {
+  std::vector<ValueId> in = {dout, n.inputs[0], n.inputs[1], n.inputs[2], o, lse};
+  in.insert(in.end(), n.inputs.begin() + 3, n.inputs.end());
+  const auto out = g.emit(kAttentionDx, std::move(in), n.attrs, Phase::B);
+  for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
+}
 
 const OpDef kAttention = {.name = "attention",
                           .min_inputs = 5,

@@ -108,7 +108,9 @@ std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&
   return rule;
 }
 
-// expert_act: gate, up [routed, f], row_weight[routed], received -> h = row_weight * silu(gate) * up
+// expert_act: gate, up [routed, f], row_weight[routed], received -> h = row_weight * silu(gate) * up. With
+// `alpha` and `limit` (GPT-OSS): gate is at most limit, up within +-limit, and h = row_weight * (up + 1) * gate *
+// sigmoid(alpha gate).
 void require_act(std::string_view op, const Type& gate, const Type& up, const Type& weight,
                  const Type& received) {
   OP_REQUIRE(op, is_routed(gate) && gate == up, "expects gate and up [routed, f] alike, got {} and {}",
@@ -128,7 +130,8 @@ std::vector<Type> infer_act(const std::vector<Type>& in, const Attrs&) {
 
 void gradient_act(GradContext& g, const Node& n) {
   const auto out = g.emit(
-      kExpertActDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1], n.inputs[2], n.inputs[3]}, {}, Phase::B);
+      kExpertActDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1], n.inputs[2], n.inputs[3]}, n.attrs,
+      Phase::B);
   for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
 }
 
@@ -184,6 +187,8 @@ std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
              to_string(in[0]));
   return {in[1], in[2]};
 }
+
+const std::vector<AttrSpec> kClamp = {{"alpha", AttrKind::Real, true}, {"limit", AttrKind::Real, true}};
 
 // One per expert: rows [expert rows, k] by w[experts, a, b].
 Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
@@ -245,7 +250,7 @@ const OpDef kGroupedLinearDw = {.name = "grouped_linear_dw",
 const OpDef kExpertAct = {.name = "expert_act",
                           .min_inputs = 4,
                           .max_inputs = 4,
-                          .attrs = {},
+                          .attrs = kClamp,
                           .infer = infer_act,
                           .gradient = gradient_act,
                           .cost = cost_act,
@@ -254,7 +259,7 @@ const OpDef kExpertAct = {.name = "expert_act",
 const OpDef kExpertActDx = {.name = "expert_act_dx",
                             .min_inputs = 5,
                             .max_inputs = 5,
-                            .attrs = {},
+                            .attrs = kClamp,
                             .infer = infer_act_dx,
                             .cost = cost_act,
                             .dims = dims_act_dx,

@@ -1,8 +1,8 @@
 // The router of a block with experts: logits per token and expert, the choice of k experts with their
 // weights, and which assignments are dropped when experts have a capacity.
 //
-// router: x[tokens, embed], w[routes, embed] -> logits[tokens, routes] in the accumulator's dtype: never
-// rounded to a narrower one.
+// router: x[tokens, embed], w[routes, embed][, b[routes]] -> logits[tokens, routes] in the accumulator's dtype:
+// never rounded to a narrower one.
 #include "graph/ops/routing.h"
 #include "graph/words.h"
 
@@ -16,13 +16,19 @@ std::vector<Type> infer_router(const std::vector<Type>& in, const Attrs&) {
                  w.dims[1] == x.dims[1] && w.dtype == x.dtype,
              "expects x[tokens, embed] and w[routes, embed] of one dtype, got {} and {}", to_string(x),
              to_string(w));
+  const Type bias{x.dtype, {w.dims[0]}};
+  OP_REQUIRE("router", in.size() < 3 || in[2] == bias, "expects a bias {}, got {}", to_string(bias),
+             to_string(in.back()));
   return {{base::accumulator_of(x.dtype), {x.dims[0], w.dims[0]}}};
 }
 
 void gradient_router(GradContext& g, const Node& n) {
   const ValueId x = n.inputs[0], w = n.inputs[1], dlogits = g.grad(n.outputs[0]);
   if (g.needs(x)) g.add(x, g.emit(kRouterDx, {dlogits, w}, {}, Phase::B)[0]);
-  if (g.needs(w)) g.add(w, g.emit(kRouterDw, {dlogits, x}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+  const Attrs out = {{"out", text_of(g.param_grad())}};
+  if (g.needs(w)) g.add(w, g.emit(kRouterDw, {dlogits, x}, out, Phase::W)[0]);
+  if (n.inputs.size() > 2 && g.needs(n.inputs[2]))
+    g.add(n.inputs[2], g.emit(kSumRows, {dlogits}, out, Phase::W)[0]);
 }
 
 // router_dx: dlogits, w -> dx[tokens, embed] of w's dtype
@@ -183,7 +189,7 @@ const std::vector<AttrSpec> kLimitAttrs = {{"seq_len", AttrKind::Integer},
 
 const OpDef kRouter = {.name = "router",
                        .min_inputs = 2,
-                       .max_inputs = 2,
+                       .max_inputs = 3,
                        .attrs = {},
                        .infer = infer_router,
                        .gradient = gradient_router,

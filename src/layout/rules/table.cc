@@ -18,6 +18,7 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kToExperts, rules::to_experts},
                                             {&graph::kToTokens, rules::to_tokens},
                                             {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
+                                            {&graph::kExpertBiasDw, rules::grouped_linear_dw},
                                             {&graph::kSample, rules::sample},
                                             {&graph::kStepSums, rules::step_sums}};
   return table;

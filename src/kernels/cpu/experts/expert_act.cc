@@ -8,14 +8,14 @@ QUINTET_SELECT_VARIANT(expert_act_variants, ExpertActVariants)
 
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, int64_t rows, int64_t n,
-                ThreadPool& pool) {
-  variants<T>().expert_act(gate, up, weight, h, rows, n, pool);
+                const ExpertGate& form, ThreadPool& pool) {
+  variants<T>().expert_act(gate, up, weight, h, rows, n, form, pool);
 }
 
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, int64_t rows, int64_t n, ThreadPool& pool) {
-  variants<T>().expert_act_backward(dh, gate, up, weight, dgate, dup, dweight, rows, n, pool);
+                         Stat<T>* dweight, int64_t rows, int64_t n, const ExpertGate& form, ThreadPool& pool) {
+  variants<T>().expert_act_backward(dh, gate, up, weight, dgate, dup, dweight, rows, n, form, pool);
 }
 
 template <class T>

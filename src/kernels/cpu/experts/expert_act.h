@@ -3,16 +3,17 @@
 #pragma once
 
 #include "kernels/cpu/support/types.h"
+#include "kernels/gate.h"
 
 namespace quintet::kernels::cpu {
 
-// h = weight[row] * silu(gate) * up, over `rows` rows of n.
+// h = weight[row] * silu(gate) * up, or the clamped form, over `rows` rows of n.
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, int64_t rows, int64_t n,
-                ThreadPool& pool);
+                const ExpertGate& form, ThreadPool& pool);
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, int64_t rows, int64_t n, ThreadPool& pool);
+                         Stat<T>* dweight, int64_t rows, int64_t n, const ExpertGate& form, ThreadPool& pool);
 
 // z = sigmoid(g[row]) * y
 template <class T>

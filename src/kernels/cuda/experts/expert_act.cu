@@ -8,6 +8,25 @@ namespace {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32;
 
+// act(gate) * up and its derivatives with respect to both.
+template <class T>
+struct GatedUnit {
+  Stat<T> value, by_gate, by_up;
+};
+template <class T>
+__device__ GatedUnit<T> gated(Stat<T> g, Stat<T> u, Stat<T> alpha, Stat<T> limit) {
+  using S = Stat<T>;
+  const bool clamped = limit > 0, high = clamped && g > limit, out = clamped && (u > limit || u < -limit);
+  if (clamped) {
+    g = high ? limit : g;
+    u = (u > limit ? limit : u < -limit ? -limit : u) + S(1);
+  }
+  const Sigmoid<T> z = sigmoid<T>(alpha * g);
+  const S act = g * z.s;
+  // d (g s) / dg = s (1 + alpha g (1 - s))
+  return {act * u, high ? S(0) : u * (z.s * (alpha * g * z.c + S(1))), out ? S(0) : act};
+}
+
 template <class T>
 struct ExpertAct {
   const T *gate, *up;
@@ -15,6 +34,7 @@ struct ExpertAct {
   T* h;
   const int64_t* rows;
   int64_t n;
+  Stat<T> alpha, limit;
   template <int V>
   struct Loaded {
     bool used;
@@ -38,7 +58,7 @@ struct ExpertAct {
     auto out = values<T, V>(in.gate);
     const auto u = values<T, V>(in.up);
 #pragma unroll
-    for (int k = 0; k < V; ++k) out.v[k] = in.weight * (out.v[k] * sigmoid<T>(out.v[k]).s * u.v[k]);
+    for (int k = 0; k < V; ++k) out.v[k] = in.weight * gated<T>(out.v[k], u.v[k], alpha, limit).value;
     cuda::store<V>(h + r * n + i, out);
   }
 };
@@ -97,6 +117,7 @@ struct ExpertActBackward {
   Sum* dweight;
   const int64_t* rows;
   int64_t n;
+  Sum alpha, limit;
   template <int V>
   struct Loaded {
     Pack<T, V> dh, gate, up;
@@ -114,12 +135,10 @@ struct ExpertActBackward {
     Sum sum = 0;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      const Sigmoid<T> z = sigmoid<T>(g.v[k]);
-      const Sum silu = g.v[k] * z.s;
-      sum += d.v[k] * silu * u.v[k];
-      // d silu / dz = s (1 + z (1 - s))
-      g.v[k] = w * d.v[k] * u.v[k] * (z.s * (g.v[k] * z.c + Sum(1)));
-      d.v[k] = w * d.v[k] * silu;
+      const GatedUnit<T> unit = gated<T>(g.v[k], u.v[k], alpha, limit);
+      sum += d.v[k] * unit.value;
+      g.v[k] = w * d.v[k] * unit.by_gate;
+      d.v[k] = w * d.v[k] * unit.by_up;
     }
     cuda::store<V>(dgate + r * n + i, g);
     cuda::store<V>(dup + r * n + i, d);
@@ -269,16 +288,21 @@ struct SumPart {
 
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t most,
-                int64_t n, Stream stream) {
-  each_row<kWide<T>, 2>(ExpertAct<T>{gate, up, weight, h, rows, n}, most, n,
+                int64_t n, const ExpertGate& form, Stream stream) {
+  each_row<kWide<T>, 2>(ExpertAct<T>{gate, up, weight, h, rows, n, static_cast<Stat<T>>(form.alpha),
+                                     static_cast<Stat<T>>(form.limit)},
+                        most, n,
                         n % kWide<T> == 0 && all_aligned16(gate, up, h), stream, "expert_act");
 }
 
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, Stream stream) {
+                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, const ExpertGate& form,
+                         Stream stream) {
   if (most <= 0) return;
-  row_sums<kWide<T>, 2>(ExpertActBackward<T>{dh, gate, up, weight, dgate, dup, dweight, rows, n}, most, n,
+  row_sums<kWide<T>, 2>(ExpertActBackward<T>{dh, gate, up, weight, dgate, dup, dweight, rows, n,
+                                             static_cast<Stat<T>>(form.alpha), static_cast<Stat<T>>(form.limit)},
+                        most, n,
                         n % kWide<T> == 0 && all_aligned16(dh, gate, up, dgate, dup), stream,
                         "expert_act_backward");
 }

@@ -3,16 +3,18 @@
 #pragma once
 
 #include "kernels/cuda/support/types.h"
+#include "kernels/gate.h"
 
 namespace quintet::kernels::cuda {
 
-// h = weight[row] * silu(gate) * up, over the first *rows of `most` rows of n; `rows` is on the device.
+// h = weight[row] * silu(gate) * up, or the clamped form, over the first *rows of `most` rows of n; `rows` is on the device.
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t most,
-                int64_t n, Stream stream);
+                int64_t n, const ExpertGate& form, Stream stream);
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, Stream stream);
+                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, const ExpertGate& form,
+                         Stream stream);
 
 // z = sigmoid(g[row]) * y
 template <class T>

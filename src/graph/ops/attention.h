@@ -1,0 +1,12 @@
+// The gradient of attention, which attention_sink replaces by its own.
+#pragma once
+
+#include "graph/autodiff.h"
+
+namespace quintet::graph {
+
+// Adds the gradients of q, k and v of an [attention] node, from the gradient of its output, the output and the
+// log-sum-exp of its scores.
+void attention_gradient(GradContext& g, const Node& attention, ValueId dout, ValueId o, ValueId lse);
+
+}  // namespace quintet::graph
