@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "exec/random_tensors.h"
+#include "graph/cache_ops.h"
 
 namespace quintet::tests {
 
@@ -189,6 +190,25 @@ std::vector<OpExample> op_examples() {
        {m.real({T, V}), m.positive({T}), m.positive({T, {Dim::HeadDim, 2}}), labels, seed}},
       {&graph::kCrossEntropy, none, {m.real({T, V}), labels, seed}},
   };
+  list.push_back({&graph::kLogProb, none, {m.real({T}), m.positive({T, {Dim::HeadDim, 2}}), labels}});
+  // Rows of six sequences of two positions, in pages of four rows in reverse order.
+  const DimSize all_pages{graph::pages_dim(), 6}, page{graph::page_rows_dim(), 4};
+  HostTensor table(Type{DType::I32, {{graph::pages_dim(), 12}}});
+  for (int64_t i = 0; i < 12; ++i) table.index()[i] = static_cast<int32_t>(i < 6 ? 5 - i : -1);
+  const HostTensor sequences = m.rows([](int64_t i) { return i < 6 ? i : -1; });
+  const HostTensor here = m.rows([](int64_t i) { return i % 4; });
+  for (const int64_t kv : {4, 2, 1}) {
+    const DimSize K{Dim::KvHeads, kv};
+    const HostTensor k = m.real({T, K, D}), v = m.real({T, K, D});
+    const HostTensor k_cache = m.real({all_pages, page, K, D}), v_cache = m.real({all_pages, page, K, D});
+    list.push_back({&graph::kCacheAppend,
+                    {{"pages_per_sequence", int64_t{1}}},
+                    {table, sequences, here, k, k_cache, v, v_cache}});
+    for (const int64_t window : {0, 2})
+      list.push_back({&graph::kCachedAttention,
+                      {{"window", window}, {"scale", 0.5}, {"pages_per_sequence", int64_t{1}}},
+                      {k_cache, v_cache, table, sequences, here, q, k, v}});
+  }
   // Attention with as many KV heads as query heads, half as many, and one; over whole sequences, and over
   // sequences of 4 and 12 rows in the row order of two context ranks.
   for (const int64_t kv : {4, 2, 1})

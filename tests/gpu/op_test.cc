@@ -10,6 +10,7 @@
 #include "base/split_float.h"
 #include "gpu/op_runner.h"
 #include "graph/adafactor_ops.h"
+#include "graph/cache_ops.h"
 #include "program/flat_ranges.h"
 
 namespace quintet::tests {
@@ -24,9 +25,9 @@ std::set<size_t> statistics(const OpExample& e) {
       {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},      {&graph::kRmsNormBackward, {3}},
       {&graph::kLayerNormDx, {3, 4}}, {&graph::kLayerNormDw, {2, 3}}, {&graph::kLayerNormBackward, {4, 5}},
       {&graph::kAttentionDx, {5}},    {&graph::kQkvAttentionDx, {3}}, {&graph::kRowSumExp, {1}},
-      {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},       {&graph::kRouterDw, {0}},
-      {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}},  {&graph::kExpertAct, {2}},
-      {&graph::kExpertActDx, {3}}};
+      {&graph::kLogProb, {0, 1}},     {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},
+      {&graph::kRouterDw, {0}},       {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}},
+      {&graph::kExpertAct, {2}},      {&graph::kExpertActDx, {3}}};
   const bool drops = e.attrs.find("dropout") != nullptr && e.attrs.real("dropout") > 0;
   const size_t indices = drops ? 6 : 2;
   if (e.op == &graph::kAttentionHop) return {3 + indices, 4 + indices};
@@ -58,13 +59,15 @@ Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
     r->attrs = e.attrs;
     r->accumulate = accumulate;
     if (e.op == &graph::kLossGrad || e.op == &graph::kCrossEntropy) r->in_place = {{1, 0}};
+    if (e.op == &graph::kCacheAppend) r->in_place = {{0, 4}, {1, 6}};
+    if (e.op == &graph::kCachedAttention) r->in_place = {{1, 0}, {2, 1}};
   }
   const std::set<size_t> stats = statistics(e);
   for (size_t i = 0; i < e.in.size(); ++i) {
     const bool stat = stats.contains(i) || routes(*e.op);
     const DType to = stays_f64(e, i) ? DType::F64 : stat ? base::accumulator_of(dtype) : dtype;
     HostTensor typed = to_dtype(e.in[i], to);
-    if (e.op == &graph::kLossGrad && i == 2) {
+    if ((e.op == &graph::kLossGrad && i == 2) || (e.op == &graph::kLogProb && i == 1)) {
       p.reference.in.push_back(exchange_pairs(to_f64(typed), true));
       p.run.in.push_back(to_dtype(exchange_pairs(to_f64(typed), true), to));
       continue;

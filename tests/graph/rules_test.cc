@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "graph/cache_ops.h"
 #include "graph/support.h"
 
 namespace quintet::graph {
@@ -46,8 +47,14 @@ bool by_sequence(const OpCase& c) {
   return c.op == &kLimit || (scope != nullptr && *scope == AttrValue(std::string("sequence")));
 }
 
+// Text generation has no data ranks: its rows are never split.
+bool is_generation(const OpDef& op) {
+  return &op == &kCacheAppend || &op == &kCachedAttention || &op == &kTakeRows || &op == &kSample;
+}
+
 // Sums over all rows, the same on every rank.
 bool is_undivided(const OpCase& c) {
+  if (is_generation(*c.op)) return true;
   return c.op == &kRunningSum || ((c.op == &kBalanceLoss || c.op == &kBalanceDsums) && !by_sequence(c));
 }
 
@@ -212,6 +219,11 @@ TEST(Rules, PartialResults) {
       {&kQkvAttention, {}},
       {&kQkvAttentionDx, {}},
       {&kAttention, {}},
+      {&kCacheAppend, {}},
+      {&kCachedAttention, {}},
+      {&kTakeRows, {}},
+      {&kSample, {}},
+      {&kLogProb, {}},
       {&kAttentionDx, {"heads sum 1", "heads sum 2", "context sum 1", "context sum 2"}},
       {&kAttentionHop, {}},
       {&kAttentionHopDx, {"heads sum 1", "heads sum 2", "context sum 1", "context sum 2"}},

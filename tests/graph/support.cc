@@ -1,6 +1,7 @@
 #include "graph/support.h"
 
 #include "base/error.h"
+#include "graph/cache_ops.h"
 
 namespace quintet::graph::testing {
 namespace {
@@ -73,6 +74,22 @@ std::vector<OpCase> make_cases() {
   Type gate_up = hidden, qkv = q;  // packed gate and up; packed q, k and v
   gate_up.dims[1].size *= 2;
   qkv.dims[1].size = q.size(1) + 2 * k.size(1);
+  const DimSize all_pages{pages_dim(), 6}, page{page_rows_dim(), 4};
+  const Type table{DType::I32, {{pages_dim(), 16}}}, ids{DType::I32, {all_pages, page}};
+  const Type cache{DType::F32, {all_pages, page, k.dims[1], k.dims[2]}};
+  const Attrs pages = {{"pages_per_sequence", int64_t{2}}};
+  const Attrs cached = {{"window", int64_t{0}}, {"scale", 0.5}, {"pages_per_sequence", int64_t{2}}};
+  Attrs cached_qkv = cached;
+  cached_qkv.set("heads", q.size(1));
+  cached_qkv.set("kv_heads", k.size(1));
+  const Attrs sample = {{"temperature", 1.0},
+                        {"top_k", int64_t{0}},
+                        {"top_p", 1.0},
+                        {"min_p", 0.0},
+                        {"repetition_penalty", 1.0},
+                        {"key", int64_t{1}},
+                        {"vocab", int64_t{30}},
+                        {"pages_per_sequence", int64_t{2}}};
   return {
       {&kEmbedding, {f32({V, E}), row}, none},
       {&kEmbeddingDw,
@@ -149,6 +166,13 @@ std::vector<OpCase> make_cases() {
       {&kRowSumExp, {logits, stat, row}, none},
       {&kLossGrad, {logits, stat, sums, row, f64_scalar()}, none},
       {&kCrossEntropy, {logits, row, f64_scalar()}, none},
+      {&kCacheAppend, {table, row, row, k, cache, k, cache}, pages},
+      {&kCacheAppend, {table, row, row, row, ids}, pages},
+      {&kCachedAttention, {cache, cache, table, row, row, q, k, k}, cached},
+      {&kCachedAttention, {cache, cache, table, row, row, qkv}, cached_qkv},
+      {&kTakeRows, {x, Type{DType::I32, {{T, 2}}}}, none},
+      {&kSample, {logits, row, row}, sample},
+      {&kLogProb, {stat, sums, row}, none},
   };
 }
 

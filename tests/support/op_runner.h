@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/cpu/kernel.h"
+#include "graph/cache_ops.h"
 #include "graph/op.h"
 
 namespace quintet::tests {
@@ -52,6 +53,7 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   std::vector<HostTensor> inputs = in, outputs;
   for (const graph::Type& t : out_types) outputs.emplace_back(t);
   if (&op == &graph::kLossGrad) inputs[2] = exchange_pairs(in[2], true);
+  if (&op == &graph::kLogProb) inputs[1] = exchange_pairs(in[1], true);
   exec::cpu::Bound bound;
   bound.instr = &instr;
   bound.pool = &pool;
@@ -62,7 +64,15 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   for (HostTensor& t : outputs) bound.out.push_back(t.bytes.data());
   const bool in_place = &op == &graph::kLossGrad || &op == &graph::kCrossEntropy;
   if (in_place) bound.out[1] = bound.in[0];
+  const bool stores = &op == &graph::kCacheAppend || &op == &graph::kCachedAttention;
+  const auto stored = [&](auto&& fn) {
+    for (const auto& [o, i] : op.in_place)
+      if (stores && static_cast<size_t>(o) < outputs.size())
+        fn(static_cast<size_t>(o), static_cast<size_t>(i));
+  };
+  stored([&](size_t o, size_t i) { bound.out[o] = bound.in[i]; });
   exec::cpu::find_kernel(op).run(bound, false);
+  stored([&](size_t o, size_t i) { outputs[o].bytes = inputs[i].bytes; });
   if (in_place) outputs[1].bytes = inputs[0].bytes;
   if (&op == &graph::kRowSumExp) outputs[0] = exchange_pairs(outputs[0], false);
   return outputs;

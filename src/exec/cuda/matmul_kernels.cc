@@ -27,9 +27,13 @@ void run_gemm(const Bound& b, const GemmArgs& args) {
                                         b.stream);
   b.libraries->matmul().run(args, b.workspace, b.instr->workspace_bytes, b.stream);
 }
-void tune(const Bound& b, const GemmArgs& args) {
-  if (b.libraries->tunes() && !kernels::cuda::is_narrow(args))
+void tune(Bound& b, const GemmArgs& args) {
+  if (is_narrow(b, args)) {
+    const std::vector<uint32_t> zeros(static_cast<size_t>(kernels::cuda::kNarrowCounters), 0);
+    b.constants = b.libraries->upload(std::as_bytes(std::span(zeros)));
+  } else if (b.libraries->tunes()) {
     b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
+  }
 }
 
 void linear(const Bound& b, bool) { run_gemm(b, linear_args(b)); }

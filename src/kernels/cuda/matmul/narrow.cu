@@ -203,6 +203,9 @@ void narrow_matmul(const GemmArgs& g, bool constant, void* workspace, uint32_t* 
                  .ldy = g.ldc,
                  .partials = static_cast<float*>(workspace),
                  .counters = counters};
+  if (p.splits > 1 && (workspace == nullptr || counters == nullptr))
+    fail("narrow_matmul: a product in splits needs a workspace and counters");
+  if (p.splits > 1 && p.n / kRows > kNarrowCounters) fail("narrow_matmul: more blocks of rows than counters");
   if (constant)
     launch<true>(p, stream);
   else
