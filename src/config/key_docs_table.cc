@@ -83,7 +83,8 @@ constexpr KeyDoc kKeys[] = {
     {"model.attention_chunk", "Blocks with RoPE attend within chunks of this many tokens (Llama 4); 0: off.",
      "8192"},
     {"model.position_scale",
-     "In blocks without RoPE, Q grows by position_scale x log(1 + position / position_floor) (Llama 4); 0: off.",
+     "In blocks without RoPE, Q grows by position_scale x log(1 + position / position_floor) (Llama 4); 0: "
+     "off.",
      "0.1"},
     {"model.position_floor", "Positions over which that factor stays the same.", "8192"},
     {"model.activation", "Activation of the gate in the feed-forward network (Gemma: gelu, its tanh form).",
@@ -100,7 +101,8 @@ constexpr KeyDoc kKeys[] = {
     {"model.max_positions", "gpt2: rows of the learned position table.", "1024", "required in family gpt2"},
     {"model.dropout", "gpt2: dropout on embeddings, attention weights and both residual branches.", "0.1"},
     {"model.init",
-     "Standard deviations of initial weights: gpt2 (smaller for projections into the residual stream), normal (equal), or "
+     "Standard deviations of initial weights: gpt2 (smaller for projections into the residual stream), "
+     "normal (equal), or "
      "neox (from the width).",
      "\"normal\""},
     {"model.init_stddev", "The standard deviation of gpt2 and normal.", "0.006"},
@@ -121,8 +123,10 @@ constexpr KeyDoc kKeys[] = {
     {"model.moe.shared_ffn", "Joint inner width of the experts that process every token; 0: none.", "2816"},
     {"model.moe.shared_gate", "Scale the shared experts' output by a sigmoid gate.", "true"},
     {"model.moe.bias", "Biases on the router and on the experts' matmuls (GPT-OSS).", "true"},
-    {"model.moe.scale_input", "The sigmoid of the router's logit scales an expert's input (Llama 4).", "true"},
-    {"model.moe.upcycle", "Every expert starts as the feed-forward network of the dense model in model.hf.", "true"},
+    {"model.moe.scale_input", "The sigmoid of the router's logit scales an expert's input (Llama 4).",
+     "true"},
+    {"model.moe.upcycle", "Every expert starts as the feed-forward network of the dense model in model.hf.",
+     "true"},
     {"model.moe.first_dense", "Dense blocks before the first with experts.", "1"},
     {"model.moe.every", "Of the blocks after them, every n-th has experts.", "2"},
     {"model.moe.score", "How router logits become weights.", "\"sigmoid\""},

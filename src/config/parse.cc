@@ -580,7 +580,8 @@ void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const L
                            kHfConfigFile, before.model.moe.experts),
                "false");
   for (const auto& [key, text] : here)
-    if (leaves.contains(key) && !is_free_beside_hf(key, upcycling) && hf.at(key) != text && report.usable(key))
+    if (leaves.contains(key) && !is_free_beside_hf(key, upcycling) && hf.at(key) != text &&
+        report.usable(key))
       report.add("model keys agree with config.json", key,
                  fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text,
                              kHfConfigFile, hf.at(key)),

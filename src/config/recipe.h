@@ -69,9 +69,9 @@ struct Moe {
   bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
   bool bias = false;         // biases on the router and on the experts' matmuls (GPT-OSS)
   bool scale_input = false;  // the sigmoid of the router's logit scales an expert's input (Llama 4)
-  bool upcycle = false;      // with a dense model.hf: every expert starts as the folder's feed-forward network
-  int64_t first_dense = 0;   // dense blocks before the first with experts
-  int64_t every = 1;         // of the blocks after them, every n-th has experts, starting with the n-th
+  bool upcycle = false;     // with a dense model.hf: every expert starts as the folder's feed-forward network
+  int64_t first_dense = 0;  // dense blocks before the first with experts
+  int64_t every = 1;        // of the blocks after them, every n-th has experts, starting with the n-th
   RouterScore score = RouterScore::Softmax;
   RouterOrder order = RouterOrder::ScoreFirst;
   bool normalise = true;    // the weights of a token's experts sum to 1 (before scale)
@@ -133,11 +133,12 @@ struct Model {
   bool out_bias = false;               // llama: bias on the output projection of attention
   bool qk_norm = false;                // llama; RMSNorm of q and k, before RoPE
   QkNormOver qk_norm_over = QkNormOver::Head;
-  bool qk_unit_norm = false;  // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
-  double clip_qkv = 0;        // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off
+  bool qk_unit_norm = false;    // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
+  double clip_qkv = 0;          // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off
   bool centered_norms = false;  // llama: norms subtract the mean first: LayerNorm without bias (DBRX)
   bool attention_sinks = false;  // llama: a learned score per head that takes part in the softmax (GPT-OSS)
-  int64_t attention_chunk = 0;  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
+  int64_t attention_chunk =
+      0;  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
   // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc); 0: off
   double position_scale = 0;
   int64_t position_floor = 8192;
@@ -153,8 +154,8 @@ struct Model {
   double dropout = 0;  // gpt2: on embeddings, attention weights and both residual branches
   InitScheme init = InitScheme::Gpt2;
   double init_stddev = 0.02;  // of gpt2 and normal
-  Moe moe;             // llama
-  Mla mla;             // llama
+  Moe moe;                    // llama
+  Mla mla;                    // llama
   // custom: the dims of its graph that ranks may divide. Its other keys stay as they are and mean nothing,
   // but for layers and vocab, which are the graph's.
   base::DimDemands demands;

@@ -132,13 +132,6 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   idle(fail, "model.sliding_window", m.sliding_window, int64_t{0}, why);
   idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which always has biases");
   idle(fail, "model.qk_norm", m.qk_norm, false, why);
-  idle(fail, "model.out_bias", m.out_bias, false, why + ", which always has biases");
-  idle(fail, "model.qk_unit_norm", m.qk_unit_norm, false, why);
-  idle(fail, "model.clip_qkv", m.clip_qkv, 0.0, why);
-  idle(fail, "model.centered_norms", m.centered_norms, false, why);
-  idle(fail, "model.attention_sinks", m.attention_sinks, false, why);
-  idle(fail, "model.attention_chunk", m.attention_chunk, int64_t{0}, why);
-  idle(fail, "model.position_scale", m.position_scale, 0.0, why);
   idle(fail, "model.activation", m.activation, Activation::Silu, why);
   idle(fail, "model.embed_scale", m.embed_scale, 1.0, why);
   idle(fail, "model.attention_scale", m.attention_scale, 0.0, why);
@@ -189,7 +182,6 @@ void rope_scaling_keys_fit_kind(const Recipe& r, const Fail& fail) {
     idle(fail, "model.rope_scaling.beta_fast", s.beta_fast, d.beta_fast, why);
     idle(fail, "model.rope_scaling.beta_slow", s.beta_slow, d.beta_slow, why);
     idle(fail, "model.rope_scaling.attention_factor", s.attention_factor, d.attention_factor, why);
-    idle(fail, "model.rope_scaling.truncate", s.truncate, d.truncate, why);
   }
 }
 

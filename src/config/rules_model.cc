@@ -186,7 +186,8 @@ void cpu_keys_run_on_cpus(const Recipe& r, const Fail& fail) {
   const bool half = r.precision.compute == base::DType::BF16 || r.precision.compute == base::DType::F16;
   if (m.attention_soft_cap > 0 && (!half || m.head_dim % 8 != 0 || m.head_dim > 256))
     fail("model.attention_soft_cap",
-         fmt::format("{} needs, with run.device = \"cuda\", precision.compute = \"bf16\" or \"f16\" and model.head_dim a "
+         fmt::format("{} needs, with run.device = \"cuda\", precision.compute = \"bf16\" or \"f16\" and "
+                     "model.head_dim a "
                      "multiple of 8 up to 256, got \"{}\" and {}",
                      m.attention_soft_cap, base::to_string(r.precision.compute), m.head_dim),
          "precision.compute = \"bf16\"");
@@ -210,8 +211,10 @@ void activation_fits_blocks(const Recipe& r, const Fail& fail) {
     fail("model.activation", "\"clamped\" requires experts in every block, none of them shared", "\"silu\"");
   if (m.activation == Activation::Clamped) return;
   const Model d;
-  idle(fail, "model.activation_alpha", m.activation_alpha, d.activation_alpha, "unless activation is clamped");
-  idle(fail, "model.activation_limit", m.activation_limit, d.activation_limit, "unless activation is clamped");
+  idle(fail, "model.activation_alpha", m.activation_alpha, d.activation_alpha,
+       "unless activation is clamped");
+  idle(fail, "model.activation_limit", m.activation_limit, d.activation_limit,
+       "unless activation is clamped");
 }
 
 void scaled_inputs_have_one_expert(const Recipe& r, const Fail& fail) {
@@ -240,6 +243,19 @@ void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
          fmt::format("{}", std::max<int64_t>(2, std::min(m.rotary_dim / 2 * 2, m.head_dim / 2 * 2))));
 }
 
+void block_parts_only_in_llama(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family == Family::Llama) return;
+  const std::string why = fmt::format("in family {}", name_of(m.family));
+  idle(fail, "model.out_bias", m.out_bias, false, why + ", which always has biases");
+  idle(fail, "model.qk_unit_norm", m.qk_unit_norm, false, why);
+  idle(fail, "model.clip_qkv", m.clip_qkv, 0.0, why);
+  idle(fail, "model.centered_norms", m.centered_norms, false, why);
+  idle(fail, "model.attention_sinks", m.attention_sinks, false, why);
+  idle(fail, "model.attention_chunk", m.attention_chunk, int64_t{0}, why);
+  idle(fail, "model.position_scale", m.position_scale, 0.0, why);
+}
+
 void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.sliding_window == 0)
@@ -258,10 +274,14 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
   if (m.no_rope_every == 0)
     idle(fail, "model.position_scale", m.position_scale, 0.0,
          "with model.no_rope_every = 0: every block has RoPE");
+  if (m.rope_scaling.kind != RopeScalingKind::Yarn)
+    idle(fail, "model.rope_scaling.truncate", m.rope_scaling.truncate, true,
+         "unless model.rope_scaling.kind is yarn");
   if (m.position_scale == 0)
     idle(fail, "model.position_floor", m.position_floor, int64_t{8192}, "without model.position_scale");
   if (m.centered_norms)
-    idle(fail, "model.qk_norm", m.qk_norm, false, "with model.centered_norms, which norms of Q and K do not have");
+    idle(fail, "model.qk_norm", m.qk_norm, false,
+         "with model.centered_norms, which norms of Q and K do not have");
   if (m.init == InitScheme::Neox)
     idle(fail, "model.init_stddev", m.init_stddev, 0.02, "with model.init = \"neox\"");
   if (m.mla.kv_rank == 0) return;
@@ -296,6 +316,7 @@ std::vector<Rule> block_rules() {
       {"model.rotary_dim is even and fits model.head_dim",
        {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
        rotary_dim_fits_heads},
+      {"parts of blocks belong to family llama", {"model.family"}, block_parts_only_in_llama},
       {"keys of single blocks match the rest of the model",
        {"model.family", "model.sliding_window", "model.full_attention_every", "model.local_rope_theta",
         "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank",

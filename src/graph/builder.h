@@ -118,10 +118,10 @@ class Builder {
   ValueId swiglu(ValueId gate, ValueId up, Gate act = Gate::Silu);  // act(gate) * up
   enum class GeluForm : uint8_t { Tanh, Erf };
   ValueId gelu(ValueId x, GeluForm form = GeluForm::Tanh);
-  ValueId scale(ValueId x, double factor);  // factor 1: x itself
-  ValueId center(ValueId x);                // minus its mean over the last dim
-  ValueId unit_norm(ValueId x, double eps);  // RMSNorm without weights
-  ValueId clip(ValueId x, double limit);    // to +-limit; 0: x itself
+  ValueId scale(ValueId x, double factor);                         // factor 1: x itself
+  ValueId center(ValueId x);                                       // minus its mean over the last dim
+  ValueId unit_norm(ValueId x, double eps);                        // RMSNorm without weights
+  ValueId clip(ValueId x, double limit);                           // to +-limit; 0: x itself
   ValueId position_scale(ValueId x, double scale, int64_t floor);  // ops/rows.cc; scale 0: x itself
   ValueId add(ValueId a, ValueId b);
   ValueId dropout(ValueId x, double p);  // p = 0, or outside training: x itself

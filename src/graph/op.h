@@ -160,15 +160,16 @@ extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;           
 extern const OpDef kRmsNorm, kAddRmsNorm, kRmsNormDx, kRmsNormDw, kRmsNormBackward;  // ops/norm.cc
 extern const OpDef kLayerNorm, kAddLayerNorm, kLayerNormDx, kLayerNormDw, kLayerNormBackward;  // ops/norm.cc
 extern const OpDef kRope, kRopeFirst;                                                          // ops/rope.cc
-extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
-extern const OpDef kAttentionHop, kAttentionHopDx;                             // ops/attention.cc
-extern const OpDef kQkvAttention, kQkvAttentionDx;                             // ops/attention.cc
-extern const OpDef kAttentionSink, kAttentionSinkDw;                           // ops/attention_sink.cc
-extern const OpDef kCenter, kUnitNorm, kUnitNormDx, kClip, kClipDx, kPositionScale, kSplitDocuments;  // ops/rows.cc
+extern const OpDef kAttention, kAttentionDx;          // ops/attention.cc
+extern const OpDef kAttentionHop, kAttentionHopDx;    // ops/attention.cc
+extern const OpDef kQkvAttention, kQkvAttentionDx;    // ops/attention.cc
+extern const OpDef kAttentionSink, kAttentionSinkDw;  // ops/attention_sink.cc
+extern const OpDef kCenter, kUnitNorm, kUnitNormDx, kClip, kClipDx, kPositionScale,
+    kSplitDocuments;                                                            // ops/rows.cc
 extern const OpDef kExpertBias, kExpertBiasDw, kSpreadChoices, kGatherChoices;  // ops/expert_bias.cc
-extern const OpDef kLinears, kLinearsDx, kLinearsDw;                           // ops/packed.cc
-extern const OpDef kJoinHeads, kJoinHeadsDx;                                   // ops/heads.cc
-extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;  // ops/router.cc
+extern const OpDef kLinears, kLinearsDx, kLinearsDw;                            // ops/packed.cc
+extern const OpDef kJoinHeads, kJoinHeadsDx;                                    // ops/heads.cc
+extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;   // ops/router.cc
 extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceLoss, kBalanceDsums, kZLoss,
     kZLossDx;                                                                     // ops/balance.cc
 extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;          // ops/dispatch.cc

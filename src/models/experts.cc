@@ -93,8 +93,8 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
     up = b.expert_bias(up, b.bias(name + "experts.up.bias", {experts, inner}), dispatch);
   }
   const bool clamped = m.activation == config::Activation::Clamped;
-  const ValueId hidden = b.expert_act(gate, up, row_weights, dispatch,
-                                      {m.activation_alpha, clamped ? m.activation_limit : 0});
+  const ValueId hidden =
+      b.expert_act(gate, up, row_weights, dispatch, {m.activation_alpha, clamped ? m.activation_limit : 0});
   ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
   if (moe.bias)
     y = b.add(y, b.weighted_biases(selection, kept, b.bias(name + "experts.down.bias", {embed, routes})));

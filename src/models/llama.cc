@@ -104,13 +104,13 @@ class Llama {
     }
     const double scale =
         m_.attention_scale > 0 ? m_.attention_scale : 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
-    const ValueId o = b_.attention(
-        q, k, v,
-        {.window = windowed ? m_.sliding_window : 0,
-         .scale = scale,
-         .soft_cap = m_.attention_soft_cap,
-         .chunk = m_.rotated(block) ? m_.attention_chunk : 0,
-         .sink = m_.attention_sinks ? b_.bias(name + "sink.weight", {heads()}) : ValueId()});
+    const ValueId o =
+        b_.attention(q, k, v,
+                     {.window = windowed ? m_.sliding_window : 0,
+                      .scale = scale,
+                      .soft_cap = m_.attention_soft_cap,
+                      .chunk = m_.rotated(block) ? m_.attention_chunk : 0,
+                      .sink = m_.attention_sinks ? b_.bias(name + "sink.weight", {heads()}) : ValueId()});
     const ValueId y =
         b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
     return m_.out_bias ? b_.bias_add(y, b_.bias(name + "wo.bias", {embed()})) : y;

@@ -64,6 +64,8 @@ class Generator {
     if (r.optimizer.weight_decay > 0 && chance(1, 3))
       r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
                                        0.5, 3};
+    std::mt19937_64 own = random_;  // a copy: everything else is drawn as it was without these
+    Generator(own).more_variations(r.model);
     return c;
   }
 
@@ -208,7 +210,7 @@ class Generator {
     if (chance(1, 2)) variations(m);
   }
 
-  // What distinguishes Gemma, OLMo 2, SmolLM3, GLM, GPT-OSS, DBRX and Llama 4.
+  // What distinguishes Gemma, OLMo 2, SmolLM3 and GLM.
   void variations(config::Model& m) {
     m.norms = static_cast<config::NormPlaces>(pick(0, 2));
     m.norm_offset = of({0, 1});
@@ -224,6 +226,12 @@ class Generator {
     if (chance(1, 2)) m.attention_scale = 0.7;
     if (chance(1, 2)) m.attention_soft_cap = 2;
     if (chance(1, 2)) m.logit_soft_cap = 3;
+  }
+
+  // What distinguishes GPT-OSS, DBRX and Llama 4.
+  void more_variations(config::Model& m) {
+    if (m.moe.experts > 0) expert_variations(m);
+    if (m.family != config::Family::Llama || m.mla.kv_rank > 0 || chance(1, 2)) return;
     m.out_bias = chance(1, 3);
     m.attention_sinks = chance(1, 2);
     m.qk_unit_norm = chance(1, 3);
@@ -240,8 +248,8 @@ class Generator {
     x.bias = chance(1, 3);
     if (!m.has_dense_block() && x.shared_ffn == 0 && chance(1, 2))
       m.activation = config::Activation::Clamped, m.activation_limit = 0.05;
-    x.scale_input =
-        x.top_k == 1 && x.score == config::RouterScore::Sigmoid && x.normalise && !x.force_balance && chance(1, 2);
+    x.scale_input = x.top_k == 1 && x.score == config::RouterScore::Sigmoid && x.normalise &&
+                    !x.force_balance && chance(1, 2);
   }
 
   // Heads as required by the tensor ranks and the context method.
@@ -305,7 +313,6 @@ class Generator {
       x.capacity_group = divisor_of(r.batch.micro);
       x.pad = chance(1, 3);
     }
-    expert_variations(r.model);
   }
 
   void router(config::Moe& x) {

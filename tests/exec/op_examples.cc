@@ -169,7 +169,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kSoftCap, {{"cap", 0.7}}, {m.real({T, V})}},
       {&graph::kSoftCap, {{"cap", 0.7}}, {x}},
       {&graph::kSoftCapDx, {{"cap", 0.7}}, {m.real({T, V}), m.real({T, V})}},
-      {&graph::kAttentionSink, none, {q, m.real({H, T}), m.real({H})}, {0, 1}, {0}},
+      {&graph::kAttentionSink, none, {q, m.real({H, T}), m.real({H})}, {0}, {0, 1}},
       {&graph::kAttentionSinkDw, out, {m.real({T, H, D}), q, m.real({H, T}), m.real({H})}},
       {&graph::kCenter, none, {x}},
       {&graph::kCenter, none, {q}},

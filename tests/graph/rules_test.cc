@@ -38,7 +38,7 @@ bool follows(Dim dim, Dim key) {
 // Works on rows of experts: their tokens are not known.
 bool is_routed(const OpDef& op) {
   return &op == &kRegroup || &op == &kGroupedLinear || &op == &kGroupedLinearDx || &op == &kGroupedLinearDw ||
-         &op == &kExpertAct || &op == &kExpertActDx;
+         &op == &kExpertAct || &op == &kExpertActDx || &op == &kExpertBias || &op == &kExpertBiasDw;
 }
 
 // Works on sums per sequence, or on a capacity shared by a group of sequences.

@@ -269,7 +269,8 @@ std::vector<Refusal> refusals() {
 TEST(Shapes, Refused) { testing::expect_refusals(refusals(), {}); }
 
 TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
-  std::set<const OpDef*> tested = {&kGelu, &kCast, &kScale, &kSoftCap, &kCenter, &kUnitNorm, &kClip};  // accept any type
+  std::set<const OpDef*> tested = {&kGelu,   &kCast,     &kScale, &kSoftCap,
+                                   &kCenter, &kUnitNorm, &kClip};  // accept any type
   for (const Refusal& r : refusals()) tested.insert(r.op);
   for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
   for (const OpCase& c : testing::router_cases()) tested.insert(c.op);  // in router_ops_test.cc

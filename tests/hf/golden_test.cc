@@ -143,7 +143,8 @@ TEST(HfGolden, EveryLayoutLoadsTheSameWeights) {
 
 TEST(HfGolden, UpcycledExpertsAreEqualInEveryLayout) {
   const std::vector<tools::Tensor> expected = weights_in(upcycled_recipe("phi3"), nullptr);
-  config::Recipe spread = upcycled_recipe("phi3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"});
+  config::Recipe spread =
+      upcycled_recipe("phi3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"});
   spread.parallel.ep = 2;
   const std::vector<tools::Tensor> got = weights_in(spread, nullptr);
   ASSERT_EQ(got.size(), expected.size());

@@ -34,8 +34,8 @@ HfKey attention_divisor() {
               },
           .write =
               [](const Model& m, HfJson& c) {
-                const double scale =
-                    m.attention_scale > 0 ? m.attention_scale : 1 / std::sqrt(static_cast<double>(m.head_dim));
+                const double scale = m.attention_scale > 0 ? m.attention_scale
+                                                           : 1 / std::sqrt(static_cast<double>(m.head_dim));
                 const double exact = 1 / (scale * scale), rounded = std::round(exact);
                 if (1 / std::sqrt(rounded) == scale)
                   c["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
@@ -45,17 +45,16 @@ HfKey attention_divisor() {
 }
 
 Keys gemma_keys(double attention_cap, double logit_cap) {
-  return joined<Keys>({decoder_sizes(),
-                       {always([](Model& m) {
-                          m.norms = NormPlaces::Both, m.norm_offset = 1;
-                          m.embed_scale = std::sqrt(static_cast<double>(m.embed));
-                        }),
-                        tied(true), ffn(), kv_heads(), head_dim(256), norm_eps(1e-6), gelu_gate(),
-                        attention_divisor(),
-                        soft_cap("attn_logit_softcapping", attention_cap, &Model::attention_soft_cap),
-                        soft_cap("final_logit_softcapping", logit_cap, &Model::logit_soft_cap),
-                        attention_bias(false), only("use_bidirectional_attention", false),
-                        irrelevant({"cache_implementation"})}});
+  return joined<Keys>(
+      {decoder_sizes(),
+       {always([](Model& m) {
+          m.norms = NormPlaces::Both, m.norm_offset = 1;
+          m.embed_scale = std::sqrt(static_cast<double>(m.embed));
+        }),
+        tied(true), ffn(), kv_heads(), head_dim(256), norm_eps(1e-6), gelu_gate(), attention_divisor(),
+        soft_cap("attn_logit_softcapping", attention_cap, &Model::attention_soft_cap),
+        soft_cap("final_logit_softcapping", logit_cap, &Model::logit_soft_cap), attention_bias(false),
+        only("use_bidirectional_attention", false), irrelevant({"cache_implementation"})}});
 }
 
 // A list that has one word for all layers.
@@ -78,14 +77,13 @@ HfKey only_full_layers() {
 
 }  // namespace
 
-Keys gemma2_keys() {
-  return joined<Keys>({gemma_keys(50, 30), {layer_windows(2), rope_key(1e4)}});
-}
+Keys gemma2_keys() { return joined<Keys>({gemma_keys(50, 30), {layer_windows(2), rope_key(1e4)}}); }
 
 Keys gemma3_keys() {
-  return joined<Keys>({gemma_keys(0, 0),
-                       {always([](Model& m) { m.qk_norm = true; }), layer_windows(6, "sliding_window_pattern"),
-                        rope_key({.theta = 1e6, .by_layer_type = true})}});
+  return joined<Keys>(
+      {gemma_keys(0, 0),
+       {always([](Model& m) { m.qk_norm = true; }), layer_windows(6, "sliding_window_pattern"),
+        rope_key({.theta = 1e6, .by_layer_type = true})}});
 }
 
 Weights gemma_weights(const Model&) {
@@ -100,12 +98,13 @@ Weights gemma_weights(const Model&) {
 }
 
 Keys olmo2_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {always([](Model& m) {
-                          m.norms = NormPlaces::Post;
-                          m.qk_norm = true, m.qk_norm_over = QkNormOver::AllHeads;
-                        }),
-                        tied(false), ffn(), kv_heads(), norm_eps(1e-5), rope_key(1e4), attention_bias(false)}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {always([](Model& m) {
+          m.norms = NormPlaces::Post;
+          m.qk_norm = true, m.qk_norm_over = QkNormOver::AllHeads;
+        }),
+        tied(false), ffn(), kv_heads(), norm_eps(1e-5), rope_key(1e4), attention_bias(false)}});
 }
 
 Weights olmo2_weights(const Model&) {
@@ -121,44 +120,43 @@ Keys smollm3_keys() {
   return joined<Keys>(
       {llama_sizes(),
        {tied(true), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(2e6), no_rope_layers(),
-        only_full_layers(), only("use_sliding_window", false), attention_bias(false),
-        only("mlp_bias", false), irrelevant({"sliding_window", "max_window_layers"})}});
+        only_full_layers(), only("use_sliding_window", false), attention_bias(false), only("mlp_bias", false),
+        irrelevant({"sliding_window", "max_window_layers"})}});
 }
 
 Keys phi3_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-5), window(),
-                        rope_key(partial_rope(1)), only("resid_pdrop", 0.0), only("embd_pdrop", 0.0),
-                        only("attention_bias", false), only("mlp_bias", false), only("lm_head_bias", false),
-                        irrelevant({"original_max_position_embeddings", "interpolate_factor", "full_attn_mod"})}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-5), window(), rope_key(partial_rope(1)),
+        only("resid_pdrop", 0.0), only("embd_pdrop", 0.0), only("attention_bias", false),
+        only("mlp_bias", false), only("lm_head_bias", false),
+        irrelevant({"original_max_position_embeddings", "interpolate_factor", "full_attn_mod"})}});
 }
 
 // Q, K and V in one tensor, and so gate and up.
 Weights phi3_weights(const Model&) {
   const std::string attn = "layers.{i}.self_attn.", mlp = "layers.{i}.mlp.";
-  return joined<Weights>(
-      {llama_ends(),
-       {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
-        {"blocks.{i}.attn.wq.weight", attn + "qkv_proj.weight", "+01 2"},
-        {"blocks.{i}.attn.wk.weight", attn + "qkv_proj.weight", "+01 2"},
-        {"blocks.{i}.attn.wv.weight", attn + "qkv_proj.weight", "+01 2"},
-        {"blocks.{i}.attn.wo.weight", attn + "o_proj.weight", "0 12"},
-        {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
-        {"blocks.{i}.ffn.gate.weight", mlp + "gate_up_proj.weight", "+0 1"},
-        {"blocks.{i}.ffn.up.weight", mlp + "gate_up_proj.weight", "+0 1"},
-        {"blocks.{i}.ffn.down.weight", mlp + "down_proj.weight", "0 1"}}});
+  return joined<Weights>({llama_ends(),
+                          {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
+                           {"blocks.{i}.attn.wq.weight", attn + "qkv_proj.weight", "+01 2"},
+                           {"blocks.{i}.attn.wk.weight", attn + "qkv_proj.weight", "+01 2"},
+                           {"blocks.{i}.attn.wv.weight", attn + "qkv_proj.weight", "+01 2"},
+                           {"blocks.{i}.attn.wo.weight", attn + "o_proj.weight", "0 12"},
+                           {"blocks.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight", "0"},
+                           {"blocks.{i}.ffn.gate.weight", mlp + "gate_up_proj.weight", "+0 1"},
+                           {"blocks.{i}.ffn.up.weight", mlp + "gate_up_proj.weight", "+0 1"},
+                           {"blocks.{i}.ffn.down.weight", mlp + "down_proj.weight", "0 1"}}});
 }
 
 Keys neox_keys() {
-  return joined<Keys>({decoder_sizes(),
-                       {always([](Model& m) { m.family = Family::Neox; }), tied(false), ffn(),
-                        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), only("hidden_act", "gelu"),
-                        value({"use_parallel_residual"}, true, &Model::parallel_blocks),
-                        rope_key({.theta_keys = {"rope_theta", "rotary_emb_base"},
-                                  .share_keys = {"rotary_pct"},
-                                  .share = 0.25}),
-                        only("hidden_dropout", 0.0), only("attention_bias", true),
-                        irrelevant({"classifier_dropout"})}});
+  return joined<Keys>(
+      {decoder_sizes(),
+       {always([](Model& m) { m.family = Family::Neox; }), tied(false), ffn(),
+        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), only("hidden_act", "gelu"),
+        value({"use_parallel_residual"}, true, &Model::parallel_blocks),
+        rope_key(
+            {.theta_keys = {"rope_theta", "rotary_emb_base"}, .share_keys = {"rotary_pct"}, .share = 0.25}),
+        only("hidden_dropout", 0.0), only("attention_bias", true), irrelevant({"classifier_dropout"})}});
 }
 
 // Q, K and V of one head follow each other.

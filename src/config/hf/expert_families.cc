@@ -108,7 +108,8 @@ HfKey temperature() {
           .write =
               [](const Model& m, HfJson& c) {
                 c["attn_temperature_tuning"] = m.position_scale > 0;
-                if (m.position_scale > 0) c["attn_scale"] = m.position_scale, c["floor_scale"] = m.position_floor;
+                if (m.position_scale > 0)
+                  c["attn_scale"] = m.position_scale, c["floor_scale"] = m.position_floor;
               }};
 }
 
@@ -167,27 +168,28 @@ Weights gpt_oss_weights(const Model&) {
 
 Keys dbrx_keys() {
   const auto silu = HfJson{{"name", "silu"}};
-  return {always([](Model& m) { m.centered_norms = true, m.norm_eps = 1e-5; }),
-          value({"n_layers", "num_hidden_layers"}, kHfRequired, &Model::layers),
-          value({"d_model", "hidden_size"}, kHfRequired, &Model::embed),
-          value({"n_heads", "num_attention_heads"}, kHfRequired, &Model::heads),
-          value({"vocab_size"}, kHfRequired, &Model::vocab),
-          tied(false),
-          nested("attn_config", {value({"kv_n_heads"}, 1, &Model::kv_heads),
-                                 soft_cap("clip_qkv", 0, &Model::clip_qkv), only("attn_pdrop", 0.0),
-                                 dbrx_theta()}),
-          dbrx_rope(),
-          nested("ffn_config",
-                 {value({"ffn_hidden_size"}, kHfRequired, &Model::ffn),
-                  value({"ffn_hidden_size"}, kHfRequired, &Model::moe, &Moe::ffn),
-                  value({"moe_num_experts"}, kHfRequired, &Model::moe, &Moe::experts),
-                  value({"moe_top_k"}, kHfRequired, &Model::moe, &Moe::top_k),
-                  value({"moe_loss_weight"}, 0.01, &Model::moe, &Moe::balance_loss),
-                  only("moe_normalize_expert_weights", 1.0), only("ffn_act_fn", silu), only("moe_jitter_eps", 0.0),
-                  only("uniform_expert_assignment", false), irrelevant({"hidden_size"})}),
-          only("emb_pdrop", 0.0),
-          only("resid_pdrop", 0.0),
-          irrelevant({"max_seq_len", "num_key_value_heads", "max_position_embeddings", "router_aux_loss_coef"})};
+  return {
+      always([](Model& m) { m.centered_norms = true, m.norm_eps = 1e-5; }),
+      value({"n_layers", "num_hidden_layers"}, kHfRequired, &Model::layers),
+      value({"d_model", "hidden_size"}, kHfRequired, &Model::embed),
+      value({"n_heads", "num_attention_heads"}, kHfRequired, &Model::heads),
+      value({"vocab_size"}, kHfRequired, &Model::vocab),
+      tied(false),
+      nested("attn_config",
+             {value({"kv_n_heads"}, 1, &Model::kv_heads), soft_cap("clip_qkv", 0, &Model::clip_qkv),
+              only("attn_pdrop", 0.0), dbrx_theta()}),
+      dbrx_rope(),
+      nested("ffn_config", {value({"ffn_hidden_size"}, kHfRequired, &Model::ffn),
+                            value({"ffn_hidden_size"}, kHfRequired, &Model::moe, &Moe::ffn),
+                            value({"moe_num_experts"}, kHfRequired, &Model::moe, &Moe::experts),
+                            value({"moe_top_k"}, kHfRequired, &Model::moe, &Moe::top_k),
+                            value({"moe_loss_weight"}, 0.01, &Model::moe, &Moe::balance_loss),
+                            only("moe_normalize_expert_weights", 1.0), only("ffn_act_fn", silu),
+                            only("moe_jitter_eps", 0.0), only("uniform_expert_assignment", false),
+                            irrelevant({"hidden_size"})}),
+      only("emb_pdrop", 0.0),
+      only("resid_pdrop", 0.0),
+      irrelevant({"max_seq_len", "num_key_value_heads", "max_position_embeddings", "router_aux_loss_coef"})};
 }
 
 Weights dbrx_weights(const Model&) {
@@ -210,22 +212,33 @@ Weights dbrx_weights(const Model&) {
 Keys llama4_keys() {
   return joined<Keys>(
       {llama_sizes(),
-       {always([](Model& m) { m.moe.scale_input = true, m.moe.score = RouterScore::Sigmoid; }), tied(false),
+       {always([](Model& m) { m.moe.scale_input = true, m.moe.score = RouterScore::Sigmoid; }),
+        tied(false),
         value({"intermediate_size_mlp"}, kHfRequired, &Model::ffn),
         value({"intermediate_size"}, kHfRequired, &Model::moe, &Moe::ffn),
-        value({"intermediate_size"}, kHfRequired, &Model::moe, &Moe::shared_ffn), kv_heads(), head_dim(128),
-        norm_eps(1e-5), rope_key(5e5), attention_bias(false),
-        value({"use_qk_norm"}, true, &Model::qk_unit_norm), no_rope_layers(), chunked_layers(), temperature(),
+        value({"intermediate_size"}, kHfRequired, &Model::moe, &Moe::shared_ffn),
+        kv_heads(),
+        head_dim(128),
+        norm_eps(1e-5),
+        rope_key(5e5),
+        attention_bias(false),
+        value({"use_qk_norm"}, true, &Model::qk_unit_norm),
+        no_rope_layers(),
+        chunked_layers(),
+        temperature(),
         value({"num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts),
         value({"num_experts_per_tok"}, 1, &Model::moe, &Moe::top_k),
-        value({"interleave_moe_layer_step"}, 1, &Model::moe, &Moe::every), moe_layers(),
-        balance_loss("router_aux_loss_coef", 0.001), only("router_jitter_noise", 0.0),
+        value({"interleave_moe_layer_step"}, 1, &Model::moe, &Moe::every),
+        moe_layers(),
+        balance_loss("router_aux_loss_coef", 0.001),
+        only("router_jitter_noise", 0.0),
         irrelevant({"for_llm_compressor"})}});
 }
 
 // Q and K are stored for a rotation of neighbours; experts as [in, out].
 Weights llama4_weights(const Model&) {
-  const std::string attn = "layers.{i}.self_attn.", ffn = "layers.{i}.feed_forward.", ours = "blocks.{i}.ffn.";
+  const std::string attn = "layers.{i}.self_attn.", ffn = "layers.{i}.feed_forward.",
+                    ours = "blocks.{i}.ffn.";
   return joined<Weights>({llama_ends(),
                           {{"blocks.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight", "0"},
                            {"blocks.{i}.attn.wq.weight", attn + "q_proj.weight", "01~ 2"},

@@ -70,9 +70,9 @@ HfKey sparse_blocks() {
 }
 
 Keys llama_keys() {
-  return joined<Keys>(
-      {llama_sizes(),
-       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4), attention_bias(false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
+  return joined<Keys>({llama_sizes(),
+                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4),
+                        attention_bias(false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
 }
 
 Keys mistral_keys() {
@@ -88,10 +88,9 @@ Keys qwen2_keys() {
 }
 
 Keys qwen3_keys() {
-  return joined<Keys>(
-      {llama_sizes(),
-       {always([](Model& m) { m.qk_norm = true; }), tied(false), ffn(), kv_heads(), head_dim(128),
-        norm_eps(1e-6), rope_key(1e4), attention_bias(false), qwen_window()}});
+  return joined<Keys>({llama_sizes(),
+                       {always([](Model& m) { m.qk_norm = true; }), tied(false), ffn(), kv_heads(),
+                        head_dim(128), norm_eps(1e-6), rope_key(1e4), attention_bias(false), qwen_window()}});
 }
 
 Keys mixtral_keys() {
@@ -124,8 +123,7 @@ Keys qwen2_moe_keys() {
 
 Keys qwen3_moe_keys() {
   return joined<Keys>(
-      {qwen_moe_keys(),
-       {always([](Model& m) { m.qk_norm = true; }), head_dim(), attention_bias(false)}});
+      {qwen_moe_keys(), {always([](Model& m) { m.qk_norm = true; }), head_dim(), attention_bias(false)}});
 }
 
 HfKey sequence_balance() {

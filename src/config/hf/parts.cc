@@ -117,7 +117,7 @@ HfKey no_rope_layers() {
               }};
 }
 
-HfKey soft_cap(const std::string& name, double absent, double Model::* field) {
+HfKey soft_cap(const std::string& name, double absent, double Model::*field) {
   return {.names = {name},
           .read =
               [=](const HfJson& c, Model& m, HfProblems& problems) {
@@ -125,8 +125,7 @@ HfKey soft_cap(const std::string& name, double absent, double Model::* field) {
                 if (const HfJson* const found = find_key(c, {name}))
                   read_value(name, *found, m.*field, problems);
               },
-          .write = [=](const Model& m,
-                       HfJson& c) { c[name] = m.*field > 0 ? HfJson(m.*field) : HfJson(); }};
+          .write = [=](const Model& m, HfJson& c) { c[name] = m.*field > 0 ? HfJson(m.*field) : HfJson(); }};
 }
 
 HfKey balance_loss(const char* name, double absent) {

@@ -34,7 +34,7 @@ HfKey window();  // one for all layers, or null
 HfKey layer_windows(int64_t interval, const std::string& interval_key = "");
 HfKey attention_bias(bool absent);  // on q, k, v and o
 HfKey no_rope_layers();             // RoPE in all layers but every n-th: no_rope_layers, or else the interval
-HfKey soft_cap(const std::string& name, double absent, double Model::* field);  // null: none
+HfKey soft_cap(const std::string& name, double absent, double Model::*field);  // null: none
 HfKey balance_loss(const char* name, double absent);
 HfKey shared_experts();  // counted in widths of one expert
 

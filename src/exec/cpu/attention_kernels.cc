@@ -48,9 +48,9 @@ void attention_sink_dw(const Bound& b, bool accumulate) {
 
 const std::vector<Kernel>& attention_kernels() {
   static const std::vector<Kernel> table = {
-      {&graph::kAttention, attention},        {&graph::kAttentionDx, attention_dx},
-      {&graph::kQkvAttention, attention},     {&graph::kQkvAttentionDx, attention_dx},
-      {&graph::kAttentionHop, attention_hop}, {&graph::kAttentionHopDx, attention_hop_dx},
+      {&graph::kAttention, attention},          {&graph::kAttentionDx, attention_dx},
+      {&graph::kQkvAttention, attention},       {&graph::kQkvAttentionDx, attention_dx},
+      {&graph::kAttentionHop, attention_hop},   {&graph::kAttentionHopDx, attention_hop_dx},
       {&graph::kAttentionSink, attention_sink}, {&graph::kAttentionSinkDw, attention_sink_dw}};
   return table;
 }

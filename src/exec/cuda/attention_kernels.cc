@@ -89,7 +89,8 @@ void prepare(Bound& b) {
   const k::AttentionShape s = attention_shape(*b.instr);
   if (s.soft_cap > 0 && !suits_tiles(*b.instr, s))
     base::fail_user(
-        "model.attention_soft_cap on a GPU needs precision.compute = \"bf16\" or \"f16\" and head sizes that are "
+        "model.attention_soft_cap on a GPU needs precision.compute = \"bf16\" or \"f16\" and head sizes that "
+        "are "
         "multiples of 8 up to 256, got {} and {}",
         s.head_dim, s.value_dim);
   if (has_plan(b, s)) {
@@ -112,8 +113,8 @@ void attention(const Bound& b, bool) {
       if (by_library(b, s))
         return library.forward<T>(s, kLibraryMasks, q, key, v, o, lse, b.workspace, bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::forward<T, T>(s, tiled_options(s), q, key, v, none, none, o, lse, b.workspace + kKeyBytes,
-                                                b.stream);
+        return k::TiledAttention::forward<T, T>(s, tiled_options(s), q, key, v, none, none, o, lse,
+                                                b.workspace + kKeyBytes, b.stream);
     }
     k::attention<T>(s, q, key, v, o, lse, b.stream);
   });
@@ -126,7 +127,8 @@ void attention_hop(const Bound& b, bool) {
         return k::AttentionHops(b.libraries->attention())
             .forward<T, float>(s, kLibraryMasks, a..., b.workspace, b.instr->workspace_bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::forward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes, b.stream);
+        return k::TiledAttention::forward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes,
+                                                    b.stream);
     }
     k::attention_hop<T>(s, a..., b.stream);
   });
@@ -149,8 +151,8 @@ void attention_dx(const Bound& b, bool) {
             return library.backward<T>(s, kLibraryMasks, dout, q, key, v, o, lse, dq, dk, dv, b.workspace,
                                        bytes, b.stream);
           if (suits_tiles(*b.instr, s))
-            return k::TiledAttention::backward<T, T>(s, tiled_options(s), dout, q, key, v, o, lse, none, dq, dk, dv,
-                                                     b.workspace + kKeyBytes, b.stream);
+            return k::TiledAttention::backward<T, T>(s, tiled_options(s), dout, q, key, v, o, lse, none, dq,
+                                                     dk, dv, b.workspace + kKeyBytes, b.stream);
         }
         k::attention_backward<T>(s, dout, q, key, v, o, lse, dq, dk, dv, b.workspace + kKeyBytes, b.stream);
       });
@@ -163,7 +165,8 @@ void attention_hop_dx(const Bound& b, bool) {
         return k::AttentionHops(b.libraries->attention())
             .backward<T, float>(s, kLibraryMasks, a..., b.workspace, b.instr->workspace_bytes, b.stream);
       if (suits_tiles(*b.instr, s))
-        return k::TiledAttention::backward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes, b.stream);
+        return k::TiledAttention::backward<T, float>(s, tiled_options(s), a..., b.workspace + kKeyBytes,
+                                                     b.stream);
     }
     k::attention_hop_backward<T>(s, a..., b.workspace + kKeyBytes, b.stream);
   });

@@ -67,7 +67,8 @@ const std::vector<Kernel>& expert_kernels() {
       {&graph::kExpertActDx,
        [](const Bound& b, bool) {
          decode::expert_act_dx(b, [&]<class T>(T, const decode::Received& received, int64_t n, auto... a) {
-           k::expert_act_backward<T>(a..., sum_of(b, received), received.most, n, decode::expert_gate(b), b.stream);
+           k::expert_act_backward<T>(a..., sum_of(b, received), received.most, n, decode::expert_gate(b),
+                                     b.stream);
          });
        }},
       {&graph::kExpertBias,

@@ -90,8 +90,8 @@ template <class K>
 void attention_sink(const Operands& b, K&& kernel) {  // o, lse, sink -> o, lse
   const graph::Type& o = b.in_type(0);
   with_type(o.dtype, [&]<class T>(T t) {
-    kernel(t, b.input<T>(0), b.input<Stat<T>>(1), b.input<T>(2), b.output<T>(0), b.output<Stat<T>>(1), o.size(0),
-           o.size(1), o.size(2));
+    kernel(t, b.input<T>(0), b.input<Stat<T>>(1), b.input<T>(2), b.output<T>(0), b.output<Stat<T>>(1),
+           o.size(0), o.size(1), o.size(2));
   });
 }
 template <class Bound, class K>

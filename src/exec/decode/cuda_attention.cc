@@ -44,7 +44,8 @@ bool suits_tiles(const Instr& i, const k::AttentionShape& s) {
 bool suits_library(const Instr& i, const k::AttentionShape& s) {
   // cuDNN's deterministic gradient needs a score matrix in scratch and is slower than the native kernels.
   const bool own_gradient = s.deterministic && attention_places(i)->backward && suits_tiles(i, s);
-  return !has_documents(i) && !own_gradient && s.soft_cap == 0 && k::AttentionHops::suits(s, kLibraryMasks, type_of(i));
+  return !has_documents(i) && !own_gradient && s.soft_cap == 0 &&
+         k::AttentionHops::suits(s, kLibraryMasks, type_of(i));
 }
 
 int64_t attention_bytes(const Instr& i) {

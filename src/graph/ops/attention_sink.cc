@@ -17,8 +17,8 @@ void require(std::string_view op, const Type& o, const Type& lse, const Type& si
              has_tokens(o) && o.num_dims() == 3 && o.dims[1].name == Dim::Heads &&
                  lse == Type(base::accumulator_of(o.dtype), {o.dims[1], o.dims[0]}) &&
                  sink == Type(o.dtype, {o.dims[1]}),
-             "expects o[tokens, heads, d], lse[heads, tokens] and sink[heads], got {}, {} and {}", to_string(o),
-             to_string(lse), to_string(sink));
+             "expects o[tokens, heads, d], lse[heads, tokens] and sink[heads], got {}, {} and {}",
+             to_string(o), to_string(lse), to_string(sink));
 }
 
 std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {

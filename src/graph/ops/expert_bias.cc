@@ -56,9 +56,10 @@ std::vector<OpDim> dims_bias_dw(const std::vector<Type>& in, const std::vector<T
 }
 
 void require_chosen(std::string_view op, const Type& rows, const Type& chosen) {
-  OP_REQUIRE(op, is_accumulator(rows.dtype) && is_choice(chosen, rows, DType::I32),
-             "expects chosen i32[tokens, choices] for the same rows, and numbers in f32 or f64, got {} and {}",
-             to_string(chosen), to_string(rows));
+  OP_REQUIRE(
+      op, is_accumulator(rows.dtype) && is_choice(chosen, rows, DType::I32),
+      "expects chosen i32[tokens, choices] for the same rows, and numbers in f32 or f64, got {} and {}",
+      to_string(chosen), to_string(rows));
 }
 
 // spread_choices: weights[tokens, choices], chosen -> [tokens, routes] with each weight at its expert, 0 elsewhere.

@@ -129,9 +129,9 @@ std::vector<Type> infer_act(const std::vector<Type>& in, const Attrs&) {
 }
 
 void gradient_act(GradContext& g, const Node& n) {
-  const auto out = g.emit(
-      kExpertActDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1], n.inputs[2], n.inputs[3]}, n.attrs,
-      Phase::B);
+  const auto out =
+      g.emit(kExpertActDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1], n.inputs[2], n.inputs[3]},
+             n.attrs, Phase::B);
   for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
 }
 

@@ -39,8 +39,8 @@ void gradient_position_scale(GradContext& g, const Node& n) {
 }
 
 std::vector<Type> infer_position_scale(const std::vector<Type>& in, const Attrs& attrs) {
-  OP_REQUIRE("position_scale", is_row_index(in[1], in[0]), "expects x[tokens, ...] and positions, got {} and {}",
-             to_string(in[0]), to_string(in[1]));
+  OP_REQUIRE("position_scale", is_row_index(in[1], in[0]),
+             "expects x[tokens, ...] and positions, got {} and {}", to_string(in[0]), to_string(in[1]));
   OP_REQUIRE("position_scale", attrs.integer("floor") >= 1, "floor must be at least 1, got {}",
              attrs.integer("floor"));
   return {in[0]};
@@ -48,7 +48,8 @@ std::vector<Type> infer_position_scale(const std::vector<Type>& in, const Attrs&
 
 std::vector<Type> infer_split_documents(const std::vector<Type>& in, const Attrs& attrs) {
   OP_REQUIRE("split_documents", is_row_index(in[0], in[0]) && in[1] == in[0],
-             "expects documents and positions i32[tokens], got {} and {}", to_string(in[0]), to_string(in[1]));
+             "expects documents and positions i32[tokens], got {} and {}", to_string(in[0]),
+             to_string(in[1]));
   OP_REQUIRE("split_documents", attrs.integer("chunk") >= 1, "chunk must be at least 1, got {}",
              attrs.integer("chunk"));
   return {in[0]};
@@ -119,6 +120,6 @@ const OpDef kSplitDocuments = {.name = "split_documents",
                                .infer = infer_split_documents,
                                .cost = cost_by_bytes,
                                .dims = dims_any,
-                               .op_class = OpClass::Other};
+                               .op_class = OpClass::Rope};
 
 }  // namespace quintet::graph

@@ -98,8 +98,8 @@ void split_documents(const int32_t* documents, const int32_t* positions, int32_t
                      int64_t chunk, int64_t seq_len, ThreadPool& pool) {
   const int64_t chunks = seq_len / chunk + 1;  // of one document, at most
   each_row(rows, 1, pool, [&](int64_t r) {
-    out[r] = documents[r] < 0 ? documents[r]
-                              : static_cast<int32_t>(documents[r] * chunks + positions[r] / chunk);
+    out[r] =
+        documents[r] < 0 ? documents[r] : static_cast<int32_t>(documents[r] * chunks + positions[r] / chunk);
   });
 }
 

@@ -14,7 +14,8 @@ void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, int64_t
 
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, int64_t rows, int64_t n, const ExpertGate& form, ThreadPool& pool) {
+                         Stat<T>* dweight, int64_t rows, int64_t n, const ExpertGate& form,
+                         ThreadPool& pool) {
   variants<T>().expert_act_backward(dh, gate, up, weight, dgate, dup, dweight, rows, n, form, pool);
 }
 

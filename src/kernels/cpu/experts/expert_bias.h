@@ -17,7 +17,8 @@ void expert_bias_dw(const T* dy, const int32_t* received, int64_t experts, int64
 
 // out[rows, experts]: weights[rows, k] at their chosen experts, 0 elsewhere; a choice of -1 has no place.
 template <class S>
-void spread_choices(const S* weights, const int32_t* chosen, S* out, int64_t rows, int64_t k, int64_t experts);
+void spread_choices(const S* weights, const int32_t* chosen, S* out, int64_t rows, int64_t k,
+                    int64_t experts);
 // out[rows, k] = numbers[rows, experts] of the chosen experts; 0 where the choice is -1.
 template <class S>
 void gather_choices(const S* numbers, const int32_t* chosen, S* out, int64_t rows, int64_t k,

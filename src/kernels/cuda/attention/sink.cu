@@ -1,5 +1,4 @@
 #include "kernels/cuda/attention/sink.h"
-
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/thread_group.cuh"
 #include "kernels/cuda/support/vector16.cuh"
@@ -11,9 +10,9 @@ inline constexpr int kThreads = 256, kWarps = kThreads / 32;
 
 // A warp has one head of a row.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sink_kernel(const T* o, const Stat<T>* lse, const T* sink, T* o_out,
-                                                        Stat<T>* lse_out, int64_t rows, int64_t heads,
-                                                        int64_t d) {
+__global__ void __launch_bounds__(kThreads)
+    sink_kernel(const T* o, const Stat<T>* lse, const T* sink, T* o_out, Stat<T>* lse_out, int64_t rows,
+                int64_t heads, int64_t d) {
   await_previous();
   using S = Stat<T>;
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -30,9 +29,9 @@ __global__ void __launch_bounds__(kThreads) sink_kernel(const T* o, const Stat<T
 
 // A block has a head.
 template <class T, class D>
-__global__ void __launch_bounds__(kThreads) sink_dw_kernel(const T* dout, const T* o, const Stat<T>* lse,
-                                                           const T* sink, D* dsink, bool accumulate,
-                                                           int64_t rows, int64_t heads, int64_t d) {
+__global__ void __launch_bounds__(kThreads)
+    sink_dw_kernel(const T* dout, const T* o, const Stat<T>* lse, const T* sink, D* dsink, bool accumulate,
+                   int64_t rows, int64_t heads, int64_t d) {
   await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
@@ -64,8 +63,8 @@ void attention_sink(const T* o, const Stat<T>* lse, const T* sink, T* o_out, Sta
 }
 
 template <class T, class D>
-void attention_sink_dw(const T* dout, const T* o, const Stat<T>* lse, const T* sink, D* dsink, bool accumulate,
-                       int64_t rows, int64_t heads, int64_t d, Stream stream) {
+void attention_sink_dw(const T* dout, const T* o, const Stat<T>* lse, const T* sink, D* dsink,
+                       bool accumulate, int64_t rows, int64_t heads, int64_t d, Stream stream) {
   if (heads <= 0) return;
   sink_dw_kernel<<<static_cast<unsigned>(heads), kThreads, 0, stream>>>(dout, o, lse, sink, dsink, accumulate,
                                                                         rows, heads, d);

@@ -12,7 +12,7 @@ void attention_sink(const T* o, const Stat<T>* lse, const T* sink, T* o_out, Sta
                     int64_t heads, int64_t d, Stream stream);
 // dsink[heads] (+)= - the sum over rows of exp(sink - lse) dout.o, of o and lse with the sink, in a fixed order
 template <class T, class D>
-void attention_sink_dw(const T* dout, const T* o, const Stat<T>* lse, const T* sink, D* dsink, bool accumulate,
-                       int64_t rows, int64_t heads, int64_t d, Stream stream);
+void attention_sink_dw(const T* dout, const T* o, const Stat<T>* lse, const T* sink, D* dsink,
+                       bool accumulate, int64_t rows, int64_t heads, int64_t d, Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -1,6 +1,5 @@
 // A warp has a row: these ops are a small part of a step.
 #include "kernels/cuda/elementwise/rows.h"
-
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/vector16.cuh"
 
@@ -122,8 +121,8 @@ struct SplitDocuments {
   int32_t* out;
   int64_t chunk, chunks;
   __device__ void operator()(int64_t r) const {
-    out[r] = documents[r] < 0 ? documents[r]
-                              : static_cast<int32_t>(documents[r] * chunks + positions[r] / chunk);
+    out[r] =
+        documents[r] < 0 ? documents[r] : static_cast<int32_t>(documents[r] * chunks + positions[r] / chunk);
   }
 };
 

@@ -291,20 +291,18 @@ void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const i
                 int64_t n, const ExpertGate& form, Stream stream) {
   each_row<kWide<T>, 2>(ExpertAct<T>{gate, up, weight, h, rows, n, static_cast<Stat<T>>(form.alpha),
                                      static_cast<Stat<T>>(form.limit)},
-                        most, n,
-                        n % kWide<T> == 0 && all_aligned16(gate, up, h), stream, "expert_act");
+                        most, n, n % kWide<T> == 0 && all_aligned16(gate, up, h), stream, "expert_act");
 }
 
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, const ExpertGate& form,
-                         Stream stream) {
+                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n,
+                         const ExpertGate& form, Stream stream) {
   if (most <= 0) return;
-  row_sums<kWide<T>, 2>(ExpertActBackward<T>{dh, gate, up, weight, dgate, dup, dweight, rows, n,
-                                             static_cast<Stat<T>>(form.alpha), static_cast<Stat<T>>(form.limit)},
-                        most, n,
-                        n % kWide<T> == 0 && all_aligned16(dh, gate, up, dgate, dup), stream,
-                        "expert_act_backward");
+  row_sums<kWide<T>, 2>(
+      ExpertActBackward<T>{dh, gate, up, weight, dgate, dup, dweight, rows, n,
+                           static_cast<Stat<T>>(form.alpha), static_cast<Stat<T>>(form.limit)},
+      most, n, n % kWide<T> == 0 && all_aligned16(dh, gate, up, dgate, dup), stream, "expert_act_backward");
 }
 
 template <class T>

@@ -13,8 +13,8 @@ void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const i
                 int64_t n, const ExpertGate& form, Stream stream);
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, const ExpertGate& form,
-                         Stream stream);
+                         Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n,
+                         const ExpertGate& form, Stream stream);
 
 // z = sigmoid(g[row]) * y
 template <class T>

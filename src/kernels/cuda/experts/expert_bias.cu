@@ -1,5 +1,4 @@
 #include "kernels/cuda/experts/expert_bias.h"
-
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/vector16.cuh"
 
@@ -23,9 +22,9 @@ __device__ Rows rows_of(const int32_t* received, int64_t experts, int64_t source
 
 // A block has 256 columns of one expert, of every gridDim.z-th row.
 template <class T>
-__global__ void __launch_bounds__(kThreads) expert_bias_kernel(const T* y, const T* b, const int32_t* received,
-                                                               int64_t experts, int64_t sources, T* out,
-                                                               int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    expert_bias_kernel(const T* y, const T* b, const int32_t* received, int64_t experts, int64_t sources,
+                       T* out, int64_t n) {
   await_previous();
   const int64_t expert = blockIdx.y, i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -36,9 +35,9 @@ __global__ void __launch_bounds__(kThreads) expert_bias_kernel(const T* y, const
 }
 
 template <class T, class D>
-__global__ void __launch_bounds__(kThreads) expert_bias_dw_kernel(const T* dy, const int32_t* received,
-                                                                  int64_t experts, int64_t sources, D* db,
-                                                                  bool accumulate, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    expert_bias_dw_kernel(const T* dy, const int32_t* received, int64_t experts, int64_t sources, D* db,
+                          bool accumulate, int64_t n) {
   await_previous();
   const int64_t expert = blockIdx.y, i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -50,8 +49,8 @@ __global__ void __launch_bounds__(kThreads) expert_bias_dw_kernel(const T* dy, c
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads) spread_kernel(const S* weights, const int32_t* chosen, S* out,
-                                                          int64_t rows, int64_t k, int64_t experts) {
+__global__ void __launch_bounds__(kThreads)
+    spread_kernel(const S* weights, const int32_t* chosen, S* out, int64_t rows, int64_t k, int64_t experts) {
   await_previous();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= rows * experts) return;
@@ -63,16 +62,16 @@ __global__ void __launch_bounds__(kThreads) spread_kernel(const S* weights, cons
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads) gather_kernel(const S* numbers, const int32_t* chosen, S* out,
-                                                          int64_t rows, int64_t k, int64_t experts) {
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const S* numbers, const int32_t* chosen, S* out, int64_t rows, int64_t k, int64_t experts) {
   await_previous();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < rows * k) out[at] = chosen[at] >= 0 ? numbers[at / k * experts + chosen[at]] : S(0);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) router_bias_kernel(const T* b, Stat<T>* logits, int64_t rows,
-                                                               int64_t routes) {
+__global__ void __launch_bounds__(kThreads)
+    router_bias_kernel(const T* b, Stat<T>* logits, int64_t rows, int64_t routes) {
   await_previous();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < rows * routes) logits[at] += load<1>(b + at % routes).v[0];
@@ -123,8 +122,8 @@ void add_router_bias(const T* b, Stat<T>* logits, int64_t rows, int64_t routes, 
   check_launch("add_router_bias");
 }
 
-#define INSTANTIATE(T)                                                   \
-  template decltype(expert_bias<T>) expert_bias<T>;                      \
+#define INSTANTIATE(T)                                                      \
+  template decltype(expert_bias<T>) expert_bias<T>;                         \
   template decltype(expert_bias_dw<T, Grad<T>>) expert_bias_dw<T, Grad<T>>; \
   template decltype(add_router_bias<T>) add_router_bias<T>;
 INSTANTIATE(double)
