@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Mutants (tools/mutate.py) of sources whose tests are quick and whose faults are silent: what proves programs, what
-# makes ranks agree, layouts, passes, schedules and the rules on recipes.
+# makes ranks agree, layouts, passes, schedules, what plans assume of hardware, and the rules on recipes.
 #   tools/mutate.sh [SAMPLE [SEED]]    of each group, default 40
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,5 +10,6 @@ group layout src/layout/mesh.cc src/layout/groups.cc src/layout/stages.cc src/la
 group passes src/passes/*.cc
 group config src/config/rules*.cc
 group schedule src/schedule/*.cc
+group hardware src/hardware/*.cc
 group program src/program/verify*.cc
 group compiler:Compile.*-*Llama405B,train:Agreement.*,program:Classes.* src/compiler/compile.cc src/train/agreement.cc

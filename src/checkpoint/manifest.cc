@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kFormat = "quintet checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kSumKey = ",\n  \"checksum\": \"";
-constexpr int64_t kMostBytes = int64_t{1} << 60;  // of a file
+constexpr int64_t kMaxBytes = int64_t{1} << 60;  // of a file
 
 // Reads values of the expected type; anything else is a UserError that names the place.
 class Fields {
@@ -69,7 +69,7 @@ class Fields {
 ShardFile read_file_entry(const Fields& f) {
   ShardFile file{.name = f.text("name")};
   if (!is_plain_name(file.name)) f.fail("has a name that is not a plain file name");
-  file.bytes = f.integer("bytes", 0, kMostBytes);
+  file.bytes = f.integer("bytes", 0, kMaxBytes);
   file.header_bytes = f.integer("header_bytes", 8, file.bytes);
   file.header_sum = f.sum("header_sum");
   return file;
@@ -112,7 +112,7 @@ SavedTensor read_tensor(const Fields& f, const Manifest& m) {
                                                                                         : d.get<int64_t>());
   }
   const int64_t count = checked_product(tensor.info.shape);
-  if (count < 0 || count > kMostBytes / base::size_of(*dtype)) f.fail("has an impossible shape");
+  if (count < 0 || count > kMaxBytes / base::size_of(*dtype)) f.fail("has an impossible shape");
   int64_t covered = 0;
   for (const Json& piece : f.array("pieces")) {
     tensor.pieces.push_back(

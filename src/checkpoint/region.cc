@@ -7,7 +7,7 @@
 namespace quintet::checkpoint {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 62;
+constexpr int64_t kMaxElements = int64_t{1} << 62;
 
 // How many elements of a box of `inner`, at the origin of a box of `outer`, come before element `at` of it.
 int64_t inner_before(const std::vector<int64_t>& outer, const std::vector<int64_t>& inner, int64_t at) {
@@ -34,7 +34,7 @@ int64_t inner_before(const std::vector<int64_t>& outer, const std::vector<int64_
 int64_t checked_product(const std::vector<int64_t>& sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes)
-    if (size < 0 || __builtin_mul_overflow(product, size, &product) || product > kMostElements) return -1;
+    if (size < 0 || __builtin_mul_overflow(product, size, &product) || product > kMaxElements) return -1;
   return product;
 }
 

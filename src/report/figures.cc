@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kUnits = 1000;      // of a drawing's width and height
-constexpr size_t kMostPoints = 700;  // of a curve
+constexpr size_t kMaxPoints = 700;   // of a curve
 constexpr size_t kManyPoints = 100;  // from here on, a noisy curve has a moving average
 
 struct Scale {
@@ -46,9 +46,9 @@ Points drawable(const Curve& c, const Chart& chart) {
 
 // The lowest and highest point of each of many intervals, in order: no peak is lost.
 Points thinned(const Points& p) {
-  if (p.x.size() <= kMostPoints) return p;
+  if (p.x.size() <= kMaxPoints) return p;
   Points out;
-  const size_t intervals = kMostPoints / 2;
+  const size_t intervals = kMaxPoints / 2;
   for (size_t i = 0; i < intervals; ++i) {
     const size_t begin = i * p.x.size() / intervals, end = (i + 1) * p.x.size() / intervals;
     size_t least = begin, most = begin;
@@ -384,7 +384,7 @@ std::string areas(const Areas& a) {
 }
 
 std::string mesh(const std::vector<MeshAxis>& axes) {
-  constexpr int64_t kMostRows = 32, kMostColumns = 32;
+  constexpr int64_t kMaxRows = 32, kMaxColumns = 32;
   if (axes.empty()) return {};
   // The innermost axis makes the columns.
   const size_t split = axes.size() - 1;
@@ -410,7 +410,7 @@ std::string mesh(const std::vector<MeshAxis>& axes) {
     shown.push_back(Json::object({{"axis", a.name}, {"size", a.size}}));
   }
   out += "</div>\n<div class=\"mesh\"><table><thead><tr><th></th>";
-  const int64_t wide = std::min(columns, kMostColumns), high = std::min(rows, kMostRows);
+  const int64_t wide = std::min(columns, kMaxColumns), high = std::min(rows, kMaxRows);
   for (int64_t c = 0; c < wide && folds == 1; ++c)
     out += fmt::format("<th>{}</th>", escaped(label(c, split, axes.size())));
   out += "</tr></thead><tbody>\n";

@@ -196,7 +196,7 @@ class PlanPage {
 
   void pipeline() {
     if (!r_.timeline || r_.memory.ranks.size() < 2) return;
-    constexpr size_t kMostSpans = 12'000;
+    constexpr size_t kMaxSpans = 12'000;
     using program::BodyKind;
     report::Timeline t{
         .seconds = r_.timeline->simulation.end,
@@ -225,7 +225,7 @@ class PlanPage {
         call = issue.call;
         lane.spans.back().seconds = std::max(lane.spans.back().seconds, span.end - lane.spans.back().start);
       }
-      if (drawn + lane.spans.size() > kMostSpans) break;
+      if (drawn + lane.spans.size() > kMaxSpans) break;
       drawn += lane.spans.size();
       t.lanes.push_back(std::move(lane));
     }

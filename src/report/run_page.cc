@@ -324,7 +324,7 @@ class RunPage {
 
   // Compute by phase, communication by stream.
   static std::string timeline_of(const RunFiles& run) {
-    constexpr size_t kMostRanks = 16;
+    constexpr size_t kMaxRanks = 16;
     Timeline t;
     std::map<std::string, size_t> known;
     const auto name = [&](const std::string& what, size_t ink) {
@@ -352,7 +352,7 @@ class RunPage {
       for (size_t s = 0; s < r.streams.size(); ++s)
         if (s == 0)
           for (const auto& p : r.streams[s].parts) name(p.what, ink_of(p.what));
-    for (size_t i = 0; i < std::min(run.timelines.size(), kMostRanks); ++i) {
+    for (size_t i = 0; i < std::min(run.timelines.size(), kMaxRanks); ++i) {
       const RunFiles::RankTimeline& r = run.timelines[i];
       const double begin = comparable ? r.begin : 0;
       for (size_t s = 0; s < r.streams.size(); ++s) {
@@ -365,9 +365,9 @@ class RunPage {
       }
     }
     std::string out = timeline(t);
-    if (run.timelines.size() > kMostRanks)
+    if (run.timelines.size() > kMaxRanks)
       out += fmt::format("<p class=\"soft small\">The first {} of {} traced ranks are drawn.</p>\n",
-                         kMostRanks, run.timelines.size());
+                         kMaxRanks, run.timelines.size());
     if (!comparable)
       out += "<p class=\"soft small\">The ranks' clocks are not comparable: every rank starts at 0.</p>\n";
     return out;

@@ -110,15 +110,15 @@ double StateCostModel::stream_seconds(const StateCosts& c) const {
 double StateCostModel::likely_exposed(const StateCosts& c, double busy) const {
   const auto n = static_cast<double>(recipe_.batch.accumulation);
   const double f = busy / 3, b = busy - f;
-  const auto beyond = [](double seconds, double hidden) { return std::max(0.0, seconds - hidden); };
+  const auto exposed = [](double seconds, double hidden) { return std::max(0.0, seconds - hidden); };
   switch (recipe_.parallel.zero) {
     case 0:
     case 1:
-      return beyond(c.gather, f) + beyond(c.reduce + c.replicate, b);
+      return exposed(c.gather, f) + exposed(c.reduce + c.replicate, b);
     case 2:  // the next block's gradients need the buffer of those still in flight
-      return beyond(c.gather, f) + n * kReductionsWaitedFor * c.reduce + beyond(c.replicate, b);
+      return exposed(c.gather, f) + n * kReductionsWaitedFor * c.reduce + exposed(c.replicate, b);
     default:
-      return n * (beyond(c.gather, f) + kReductionsWaitedFor * c.reduce + beyond(c.again, b)) +
+      return n * (exposed(c.gather, f) + kReductionsWaitedFor * c.reduce + exposed(c.again, b)) +
              0.1 * c.replicate;
   }
 }

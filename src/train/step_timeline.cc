@@ -31,7 +31,7 @@ std::string phase_of(const observe::TraceRecord& r, const program::Program& prog
 }
 
 bool is_shown(base::RankId rank, const layout::Layout& layout) {
-  if (layout.mesh.world() <= kMostTimelines) return true;
+  if (layout.mesh.world() <= kMaxTimelines) return true;
   return layout.mesh.is_first(rank, layout::without(layout.everything(), layout.pipeline));
 }
 

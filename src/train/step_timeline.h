@@ -16,7 +16,7 @@ namespace quintet::train {
 inline constexpr int64_t kTracedStep = 5;
 inline constexpr size_t kMaxTraced = 50'000;
 // In larger worlds only the first rank of each pipeline stage is kept.
-inline constexpr int kMostTimelines = 32;
+inline constexpr int kMaxTimelines = 32;
 
 // One rank's part: {"rank", "begin_ns", "streams": [{"name", "spans": [[start_ns, ns, what, micro], ...]}]},
 // with starts relative to begin_ns and begin_ns relative to `origin_ns`. Only events of `step`. "micro" is

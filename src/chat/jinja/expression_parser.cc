@@ -8,7 +8,7 @@
 namespace quintet::chat::jinja {
 namespace {
 
-constexpr int kMostHeight = 500;  // of an expression; chains such as a + b + c nest too
+constexpr int kMaxHeight = 500;  // of an expression; chains such as a + b + c nest too
 
 ExprPtr make(ExprType type, uint32_t at) {
   auto expr = std::make_unique<Expr>();
@@ -108,8 +108,8 @@ ExprPtr ExpressionParser::sealed(ExprPtr expr) {
   for (const auto& [name, child] : expr->call.keywords) grow(child);
   grow(expr->call.more);
   grow(expr->call.more_keywords);
-  if (expr->height > kMostHeight)
-    fail(expr->at, fmt::format("an expression of more than {} levels", kMostHeight));
+  if (expr->height > kMaxHeight)
+    fail(expr->at, fmt::format("an expression of more than {} levels", kMaxHeight));
   return expr;
 }
 

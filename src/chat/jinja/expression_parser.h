@@ -9,7 +9,7 @@
 
 namespace quintet::chat::jinja {
 
-inline constexpr int kMostDepth = 150;  // of nested brackets and blocks
+inline constexpr int kMaxDepth = 150;  // of nested brackets and blocks
 
 std::string describe(const Token& token);
 
@@ -53,8 +53,8 @@ class ExpressionParser {
   // Nested brackets and blocks use the stack here, and wherever the tree is walked.
   struct Deeper {
     explicit Deeper(ExpressionParser& parser) : parser_(parser) {
-      if (++parser.depth_ > kMostDepth)
-        parser.fail(parser.now().at, fmt::format("nested more than {} levels deep", kMostDepth));
+      if (++parser.depth_ > kMaxDepth)
+        parser.fail(parser.now().at, fmt::format("nested more than {} levels deep", kMaxDepth));
     }
     ~Deeper() { --parser_.depth_; }
     ExpressionParser& parser_;

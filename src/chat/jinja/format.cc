@@ -24,7 +24,7 @@ struct Spec {
 std::string padded(Runtime& runtime, const Spec& spec, std::string_view sign, std::string body, char align) {
   const int64_t missing = spec.width - count_code_points(sign) - count_code_points(body);
   if (missing <= 0) return std::string(sign) + body;
-  runtime.require_text(std::min(missing, kMostText + 1) * static_cast<int64_t>(spec.fill.size()));
+  runtime.require_text(std::min(missing, kMaxText + 1) * static_cast<int64_t>(spec.fill.size()));
   const auto fill = [&](int64_t count) {
     std::string text;
     for (int64_t i = 0; i < count; ++i) text += spec.fill;
@@ -139,7 +139,7 @@ std::string format_text(Runtime& runtime, const Spec& spec, std::string_view tex
 int64_t read_number(std::string_view& left) {
   int64_t value = 0;
   while (!left.empty() && left[0] >= '0' && left[0] <= '9') {
-    value = std::min<int64_t>(value * 10 + (left[0] - '0'), kMostText + 1);
+    value = std::min<int64_t>(value * 10 + (left[0] - '0'), kMaxText + 1);
     left.remove_prefix(1);
   }
   return value;

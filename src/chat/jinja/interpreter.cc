@@ -253,15 +253,15 @@ class Interpreter final : public Runtime {
   // Counts how deep calls of this file are nested in each other.
   struct Frame {
     explicit Frame(Interpreter& interpreter) : interpreter_(interpreter) {
-      if (++interpreter.frames_ > kMostFrames)
-        fault("nested more than {} levels deep: a macro or a loop may call itself forever", kMostFrames);
+      if (++interpreter.frames_ > kMaxFrames)
+        fault("nested more than {} levels deep: a macro or a loop may call itself forever", kMaxFrames);
     }
     ~Frame() { --interpreter_.frames_; }
     Interpreter& interpreter_;
   };
 
   void write(std::string_view text) {
-    if (static_cast<int64_t>(out_->size() + text.size()) > kMostText) require_text(kMostText + 1);
+    if (static_cast<int64_t>(out_->size() + text.size()) > kMaxText) require_text(kMaxText + 1);
     step(static_cast<int64_t>(text.size()) / 64);
     out_->append(text);
   }

@@ -100,7 +100,7 @@ Value join_filter(Runtime& runtime, Call& call) {
     first = false;
     out += str_of(item);
     runtime.step();
-    if (static_cast<int64_t>(out.size()) > kMostText) runtime.require_text(kMostText + 1);
+    if (static_cast<int64_t>(out.size()) > kMaxText) runtime.require_text(kMaxText + 1);
   }
   return runtime.make_string(std::move(out));
 }

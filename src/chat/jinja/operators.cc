@@ -37,7 +37,7 @@ Value repeat(Runtime& runtime, const Value& what, int64_t count) {
   count = std::max<int64_t>(count, 0);
   if (what.is_string()) {
     const auto size = static_cast<int64_t>(what.text().size());
-    if (size > 0 && count > kMostText) count = kMostText + 1;
+    if (size > 0 && count > kMaxText) count = kMaxText + 1;
     runtime.require_text(size * count);
     std::string text;
     text.reserve(static_cast<size_t>(size * count));
@@ -45,7 +45,7 @@ Value repeat(Runtime& runtime, const Value& what, int64_t count) {
     return Value::string(std::move(text), what.is_markup());
   }
   const auto size = static_cast<int64_t>(what.items().size());
-  if (size > 0 && count > kMostItems) count = kMostItems + 1;
+  if (size > 0 && count > kMaxItems) count = kMaxItems + 1;
   runtime.require_items(size * count);
   Values items;
   for (int64_t i = 0; size > 0 && i < count; ++i)

@@ -28,15 +28,15 @@ Runtime::~Runtime() {
   for (const auto& each : namespaces_) each->attributes.clear();
 }
 
-void Runtime::fail_steps() { fault("more than {} steps: the template does not seem to end", kMostSteps); }
+void Runtime::fail_steps() { fault("more than {} steps: the template does not seem to end", kMaxSteps); }
 
 void Runtime::require_text(int64_t bytes) {
-  if (bytes > kMostText) fault("a string of {} bytes; at most {} are allowed", bytes, kMostText);
+  if (bytes > kMaxText) fault("a string of {} bytes; at most {} are allowed", bytes, kMaxText);
   step(bytes / 16);
 }
 
 void Runtime::require_items(int64_t count) {
-  if (count > kMostItems) fault("a list of {} items; at most {} are allowed", count, kMostItems);
+  if (count > kMaxItems) fault("a list of {} items; at most {} are allowed", count, kMaxItems);
   step(count);
 }
 

@@ -11,10 +11,10 @@
 
 namespace quintet::chat::jinja {
 
-constexpr int64_t kMostText = int64_t{16} << 20;  // bytes of one string
-constexpr int64_t kMostItems = 1'000'000;         // of one list that a template makes
-constexpr int64_t kMostSteps = 5'000'000;         // of one rendering
-constexpr int kMostFrames = 1'000;                // expressions and statements within each other
+constexpr int64_t kMaxText = int64_t{16} << 20;  // bytes of one string
+constexpr int64_t kMaxItems = 1'000'000;         // of one list that a template makes
+constexpr int64_t kMaxSteps = 5'000'000;         // of one rendering
+constexpr int kMaxFrames = 1'000;                // expressions and statements within each other
 
 class Runtime;
 
@@ -60,7 +60,7 @@ class Runtime {
 
   void step(int64_t count = 1) {
     steps_ += count;
-    if (steps_ > kMostSteps) fail_steps();
+    if (steps_ > kMaxSteps) fail_steps();
   }
   // Memory for a new string, or a list: refused when it is too large, counted as work.
   void require_text(int64_t bytes);

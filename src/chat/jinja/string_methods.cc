@@ -207,7 +207,7 @@ std::string replaced(Runtime& runtime, const std::string& text, const std::strin
   const auto append = [&](std::string_view piece) {
     runtime.step(static_cast<int64_t>(piece.size()) / 16 + 1);
     out += piece;
-    if (static_cast<int64_t>(out.size()) > kMostText) runtime.require_text(kMostText + 1);
+    if (static_cast<int64_t>(out.size()) > kMaxText) runtime.require_text(kMaxText + 1);
   };
   if (from.empty()) {
     for (size_t at = 0;; ++count) {
@@ -247,7 +247,7 @@ Value join_method(Runtime& runtime, Call& call) {
     if (count > 0) out += self_of(call).text();
     out += self_of(call).is_markup() ? escaped(item) : item.text();
     runtime.step(1);
-    if (static_cast<int64_t>(out.size()) > kMostText) runtime.require_text(kMostText + 1);
+    if (static_cast<int64_t>(out.size()) > kMaxText) runtime.require_text(kMaxText + 1);
   }
   return like_self(runtime, call, std::move(out));
 }
@@ -265,7 +265,7 @@ Value pad_method(Runtime& runtime, Call& call) {
   const int64_t left = To == Align::Left    ? 0
                        : To == Align::Right ? missing
                                             : missing / 2 + (missing & width & 1);
-  runtime.require_text(std::min(missing, kMostText + 1) * static_cast<int64_t>(fill.size()));
+  runtime.require_text(std::min(missing, kMaxText + 1) * static_cast<int64_t>(fill.size()));
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;
   out += self_of(call).text();

@@ -209,7 +209,7 @@ Value indent_filter(Runtime& runtime, Call& call) {
   const bool first = bound[2] && truth(*bound[2]), blank = bound[3] && truth(*bound[3]);
   const Value lines = call_method(runtime, Value::string(text + "\n"), "splitlines", {});
   runtime.require_text(static_cast<int64_t>(text.size()) +
-                       std::min<int64_t>(length_of(lines), kMostText) * static_cast<int64_t>(indent.size()));
+                       std::min<int64_t>(length_of(lines), kMaxText) * static_cast<int64_t>(indent.size()));
   std::string out = first ? indent : "";
   for (size_t i = 0; i < lines.items().size(); ++i) {
     const std::string& line = lines.items()[i].text();

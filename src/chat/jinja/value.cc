@@ -10,11 +10,11 @@
 namespace quintet::chat::jinja {
 namespace {
 
-constexpr int kMostNested = 100;  // levels of data; a template may add as many
+constexpr int kMaxNested = 100;  // levels of data; a template may add as many
 
 Value convert(const nlohmann::ordered_json& json, int depth) {
   using Type = nlohmann::ordered_json::value_t;
-  if (depth > kMostNested) fault("data is nested more than {} levels deep", kMostNested);
+  if (depth > kMaxNested) fault("data is nested more than {} levels deep", kMaxNested);
   switch (json.type()) {
     case Type::boolean:
       return Value::boolean(json.get<bool>());
@@ -184,7 +184,7 @@ Generator::Generator(Values values, std::string_view kind) : items(std::move(val
 
 int depth_above(const Value& value) {
   const int depth = value.identity() == nullptr ? 1 : value.identity()->depth + 1;
-  if (depth > 2 * kMostNested) fault("values are nested more than {} levels deep", 2 * kMostNested);
+  if (depth > 2 * kMaxNested) fault("values are nested more than {} levels deep", 2 * kMaxNested);
   return depth;
 }
 
