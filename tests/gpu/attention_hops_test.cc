@@ -86,9 +86,6 @@ struct Outcome {
   std::vector<HostTensor> want, got;  // of the CPU in f64; of the GPU
 };
 
-// Deterministic gradients of such heads run on Quintet's own kernels; other dense attention runs on cuDNN.
-bool has_own_gradient(const Ring& r) { return r.head_dim == 64 || r.head_dim == 128; }
-
 // Also with the results aliasing the earlier ones, which are operands from `before` on.
 Outcome run_both(const OpRun& run, int64_t g, int64_t ranks, bool same_bits, size_t before, bool by_library) {
   std::vector<HostTensor> wide;
@@ -182,8 +179,7 @@ class GpuHops : public testing::TestWithParam<std::tuple<Ring, DType>> {
       const size_t before = in.size();
       if (hop > 0) in.push_back(dq);
       const OpRun run = op_of(graph::kAttentionHopDx, hop_attrs(r, hop, deterministic), in, g, r.ranks);
-      const Outcome out =
-          run_both(run, g, r.ranks, deterministic, before, !deterministic || !has_own_gradient(r));
+      const Outcome out = run_both(run, g, r.ranks, deterministic, before, !deterministic);
       const double delta = carried_error(run.attrs.real("scale"), r.head_dim, reals(dout), reals(v));
       expect_similar(reals(out.got[0]), reals(out.want[0]), rounding(), "dq",
                      delta * root_mean_square(reals(k)));
@@ -253,8 +249,8 @@ void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
         {dout, q, k, v, to_dtype(out.want[0], dtype), to_dtype(out.want[1], DType::F32), documents, all}, g,
         r.ranks);
     // The gradient of documents is always deterministic.
-    const Outcome gradients = run_both(back, g, r.ranks, packed || deterministic, back.in.size(),
-                                       !packed && !(deterministic && has_own_gradient(r)));
+    const Outcome gradients =
+        run_both(back, g, r.ranks, packed || deterministic, back.in.size(), !packed && !deterministic);
     const double delta = carried_error(attrs.real("scale"), r.head_dim, reals(dout), reals(v));
     expect_similar(reals(gradients.got[0]), reals(gradients.want[0]), rounding, "dq",
                    delta * root_mean_square(reals(k)));
