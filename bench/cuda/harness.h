@@ -30,8 +30,8 @@ inline void require(cudaError_t status) {
 }
 
 inline std::unique_ptr<device::cuda::Stream> recorder;
-inline cudaStream_t stream;   // of the recorder
-inline double copy_rate = 0;  // bytes per second
+inline cudaStream_t stream;       // of the recorder
+inline double copy_rate = 0;      // bytes per second
 inline std::string shape_wanted;  // attention: part of the names of the shapes to time
 
 // One pool, reused from its start for every measurement.

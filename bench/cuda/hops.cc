@@ -58,7 +58,7 @@ void own_hops(const k::AttentionShape& dense, bool first, const char* what) {
   auto *sum_o = random<float>(rows * dense.o_stride), *lse = random<float>(rows * dense.heads),
        *dq = random<float>(rows * dense.q_stride);
   const float *const o_before = first ? nullptr : sum_o, *const lse_before = first ? nullptr : lse,
-              *const dq_before = first ? nullptr : dq;
+                     *const dq_before = first ? nullptr : dq;
   for (const int64_t length : {int64_t{0}, int64_t{3000}}) {
     k::AttentionShape s = dense;
     if (length > 0) {
@@ -153,7 +153,7 @@ void hops() {
     std::string rates[5] = {"none", "none", "none", "none", "none"};
     const bool first = kind.source == 1;
     const float *const o_before = first ? nullptr : sum_o, *const lse_before = first ? nullptr : lse,
-                *const dq_before = first ? nullptr : dq;
+                       *const dq_before = first ? nullptr : dq;
     k::Attention library;
     k::AttentionHops ring(library);
     if (ring.prepare(s, kMasks, false, bytes, base::DType::BF16)) {

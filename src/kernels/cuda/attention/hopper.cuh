@@ -68,9 +68,7 @@ __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.co
 __device__ __forceinline__ void await_source_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-__device__ __forceinline__ void await_stores() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
+__device__ __forceinline__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // A query tile of the heads that share a KV head, and the keys seen by any and by all of its rows.
 struct HopperTile {

@@ -35,8 +35,8 @@ void launch_hopper_forward(HeadSizes sizes, TiledProblem p, int blocks, int64_t 
                       v = describe_values<T>(p, Sizes::kKeys);
     const bool merges = p.wide && Sizes::kWideBytes > 0;
     const CUtensorMap out = merges ? describe_wide(p, p.o_out, Sizes::kRows) : q,
-                      before = merges && p.o_before != nullptr ? describe_wide(p, p.o_before, Sizes::kRows)
-                                                               : out;
+                      before =
+                          merges && p.o_before != nullptr ? describe_wide(p, p.o_before, Sizes::kRows) : out;
     const int bytes = Sizes::kBytes + (merges ? Sizes::kWideBytes : 0);
     const auto kernel = hopper_forward<T, kQk, kValue, kExtra>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");

@@ -34,8 +34,7 @@ inline constexpr float kHeadroom = 8.0f;
 template <class T, int kQk, int kValue, bool kExtra>
 __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
     hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                   const __grid_constant__ CUtensorMap v_map,
-                   const __grid_constant__ CUtensorMap before_map,
+                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap before_map,
                    const __grid_constant__ CUtensorMap out_map, const __grid_constant__ TiledProblem p,
                    int tiles) {
   await_previous();
@@ -160,8 +159,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = own_row + 8 * h, token = p.packing.token(r);
-      earlier[h] =
-          earlier_lse(p, r < valid, at.kv_head * p.group + r - token * p.group, tile.row + token);
+      earlier[h] = earlier_lse(p, r < valid, at.kv_head * p.group + r - token * p.group, tile.row + token);
     }
     float out[kValue / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 #pragma unroll

@@ -220,18 +220,17 @@ int key_tiles(const AttentionShape& s, int keys) {
 void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch,
                   void* workspace, bool must, int tile_tokens, int tile_keys, Stream stream) {
   if (s.documents == nullptr) return;
-  MaskProblem m{
-      .q_rows = p.q_rows,
-      .k_rows = p.k_rows,
-      .rule = p.rule,
-      .documents = s.documents,
-      .key_documents = s.key_documents,
-      .spans = at<Span>(workspace, scratch.spans),
-      .refused = at<int32_t>(workspace, scratch.refused),
-      .must = must,
-      .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens),
-                  at<int>(workspace, scratch.visible)},
-      .keys = {}};
+  MaskProblem m{.q_rows = p.q_rows,
+                .k_rows = p.k_rows,
+                .rule = p.rule,
+                .documents = s.documents,
+                .key_documents = s.key_documents,
+                .spans = at<Span>(workspace, scratch.spans),
+                .refused = at<int32_t>(workspace, scratch.refused),
+                .must = must,
+                .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens,
+                            query_tiles(s, tile_tokens), at<int>(workspace, scratch.visible)},
+                .keys = {}};
   if (tile_keys > 0)
     m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys),
               at<int>(workspace, scratch.visible) + 1};

@@ -235,8 +235,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
       float l = sum[m][h];
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      const RowResult result = row_result(p, inside, head, earlier_lse(p, inside, head, tile.row + token),
-                                          top[m][h] * unit, l);
+      const RowResult result =
+          row_result(p, inside, head, earlier_lse(p, inside, head, tile.row + token), top[m][h] * unit, l);
       const int64_t at = static_cast<int64_t>(head) * p.q_count + tile.row + token;
       const int64_t to =
           static_cast<int64_t>(tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
