@@ -2,7 +2,7 @@
 // into shared memory; each of the other warpgroups has 64 query rows. While one computes its softmax the
 // others' MMAs run, and within a warpgroup the scores of the next key block are computed alongside the matmul
 // of the last weights with V. Rows past tokens * heads of a tile have undefined contents: no other row reads
-// them. Where registers suffice this goes on from one tile to the next.
+// them.
 //
 // A hop of a ring merges its tile with the earlier result in shared memory, where there is room: the producer
 // copies the earlier tile while scores are computed and stores the merged one while the next tile begins.
@@ -22,8 +22,8 @@ struct HopperForward {
   static constexpr int kQBytes = kRows * kQkPanels * 128, kKBytes = kKeys * kQkPanels * 128,
                        kVBytes = kKeys * kValuePanels * 128;
   static constexpr int kBytes = kQBytes + kStages * (kKBytes + kVBytes) + 1024;
-  // Whether a tile's first scores are computed while the last tile is finished: it needs registers.
-  static constexpr bool kContinuous = kGroups == 2 && kQk <= 128 && !kExtra;
+  // Whether the next tile is looked up while the last MMA of a tile runs: it needs registers.
+  static constexpr bool kAhead = kGroups == 2 && kQk <= 128 && !kExtra;
   // The tile of earlier results in f32; 0: no room for it.
   static constexpr int kWidePanels = kValue / 32, kWidePanel = kRows * 128;
   static constexpr int kWideBytes =
@@ -335,30 +335,18 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       }
     }
     if (thread % 128 == 0) arrive(&q_empty);
-    if constexpr (Sizes::kContinuous) {
-      // The first block of the next tile takes the place of the next block.
-      Rows next;
-      more_tiles = next_tile(next);
-      if (more_tiles) {
-        await_queries();
-        next_block(next);
-      } else {
-        multiply_values();
-        await_products<0>();
-        pin(out);
-        release_values();
-      }
-      finish(now, out);
+    multiply_values();
+    [[maybe_unused]] Rows next;
+    if constexpr (Sizes::kAhead) more_tiles = next_tile(next);
+    await_products<0>();
+    pin(out);
+    release_values();
+    finish(now, out);
+    if constexpr (Sizes::kAhead)
       now = next;
-    } else {
-      multiply_values();
-      await_products<0>();
-      pin(out);
-      release_values();
-      finish(now, out);
+    else
       more_tiles = next_tile(now);
-      if (more_tiles) first_block(now);
-    }
+    if (more_tiles) first_block(now);
   }
 #else
   __trap();  // hopper_blocks() is 0 in such builds
