@@ -22,8 +22,8 @@ enum class Loss {
 
 struct MaskOptions {
   Loss loss = Loss::Assistant;
-  std::string end_of_turn;  // text that ends a turn, where no special token does
-  int64_t wall_seconds = 0;
+  std::string end_of_turn;   // text that ends a turn, where no special token does
+  int64_t wall_seconds = 0;  // what strftime_now sees; negative: it is refused
 };
 
 struct Encoded {

@@ -95,10 +95,12 @@ const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {
     base::fail_user(
         "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with "
         "one "
-        "beside it, or --template FILE",
+        "beside it; --chat-template FILE (data.chat.template in a recipe) names another",
         base::printable(path_));
   base::fail_user(
-      "the tokenizer '{}' has several chat templates and no default; choose one with --template {}",
+      "the tokenizer '{}' has several chat templates and no default; choose one with --chat-template {} "
+      "(data.chat.template in a "
+      "recipe)",
       base::printable(path_), templates_[0].first);
 }
 

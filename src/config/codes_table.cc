@@ -208,6 +208,14 @@ constexpr ProblemCode kCodes[] = {
      "Each pattern of data.skip is compared with the names inside the folders of data.path. To read every "
      "name, give an empty list.",
      "data.skip=\"\"", "data.skip=[]"},
+    {"Q1222", "data.stream reads documents in order",
+     "A stream tokenises documents as the run reaches them, so nothing can depend on all of them: not their "
+     "packing, not an order by length, not the end of an epoch.",
+     "data.stream=true\ndata.packing=\"best-fit\"", "data.packing=\"streaming\""},
+    {"Q1223", "data.chat keys match data.format",
+     "[data.chat] says how conversations become tokens, data.template and data.end how text does; "
+     "data.format chooses between them.",
+     "data.chat.loss=\"all\"", "data.format=\"chat\""},
     {"Q1210", "batch.global = micro x accumulation x dp",
      "A step processes batch.global sequences: each of the dp = dp_replicate x dp_shard data ranks runs "
      "accumulation micro-batches of micro sequences. What is not given is derived, and the product must "

@@ -49,6 +49,21 @@ struct Names<Packing> {
       {{Packing::Streaming, "streaming"}, {Packing::BestFit, "best-fit"}}};
 };
 template <>
+struct Names<DataFormat> {
+  static constexpr std::array<std::pair<DataFormat, std::string_view>, 2> kTable = {
+      {{DataFormat::Text, "text"}, {DataFormat::Chat, "chat"}}};
+};
+template <>
+struct Names<Damaged> {
+  static constexpr std::array<std::pair<Damaged, std::string_view>, 2> kTable = {
+      {{Damaged::Fail, "fail"}, {Damaged::Skip, "skip"}}};
+};
+template <>
+struct Names<ChatLoss> {
+  static constexpr std::array<std::pair<ChatLoss, std::string_view>, 3> kTable = {
+      {{ChatLoss::Assistant, "assistant"}, {ChatLoss::Last, "last"}, {ChatLoss::All, "all"}}};
+};
+template <>
 struct Names<LongDocuments> {
   static constexpr std::array<std::pair<LongDocuments, std::string_view>, 3> kTable = {
       {{LongDocuments::Split, "split"},

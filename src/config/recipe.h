@@ -198,6 +198,23 @@ enum class Packing : uint8_t {
 // best-fit: what happens to a document that is longer than a sequence.
 enum class LongDocuments : uint8_t { Split, Truncate, Drop };
 
+// What a line of a .jsonl file is.
+enum class DataFormat : uint8_t {
+  Text,  // a document: data.template
+  Chat,  // a conversation, in one of the formats of docs/chat.md
+};
+// What happens to a line or row that cannot be used.
+enum class Damaged : uint8_t { Fail, Skip };
+// Which tokens of a conversation are trained.
+enum class ChatLoss : uint8_t { Assistant, Last, All };
+struct Chat {
+  std::string chat_template;  // a Jinja file, or the name of one of the tokenizer's; empty: its own
+  ChatLoss loss = ChatLoss::Assistant;
+  std::string end_of_turn;  // text that ends a turn, where no special token does
+  std::string date;         // YYYY-MM-DD for templates that ask for today's
+  bool operator==(const Chat&) const = default;
+};
+
 // Fill-in-the-middle: documents rearranged as prefix, suffix, middle, so that a model learns to insert.
 struct Fim {
   double rate = 0;          // share of the documents
@@ -219,12 +236,20 @@ struct Data {
   // Names that are not read below a folder: see data/text_source.h.
   std::vector<std::string> skip = {".*", "build*/", "runs/"};
   std::string tokenizer = "bytes";
+  DataFormat format = DataFormat::Text;
+  std::string text_template;  // "{title}\n{body}"; empty: the field "text"
+  std::string end;            // token after each document of text; empty: none
+  Damaged damaged = Damaged::Fail;
+  bool stream = false;           // text is tokenised while the run goes on
+  int64_t stream_window = 1024;  // sequences that are shuffled together
+  int64_t stream_parts = 1;      // of the documents, each tokenised only by ranks that train on it
   int64_t seq_len = 0;
   double validation_fraction = 0;  // fraction of the tokens held out for evaluation, in [0, 1)
   bool pack = true;                // attention does not cross document boundaries; false: one continuous text
   Packing packing = Packing::Streaming;
   LongDocuments long_documents = LongDocuments::Split;
   bool balance = false;  // sequences of a step go to data ranks by the cost of their attention
+  Chat chat;
   Fim fim;
   Curriculum curriculum;
 

@@ -1,6 +1,7 @@
 // Rules on [data]: blends, packing, fill-in-the-middle, curricula; and on the sets of [eval].
 #include <fmt/ranges.h>
 
+#include <chrono>
 #include <cmath>
 #include <set>
 
@@ -101,6 +102,63 @@ void packing_keys_match(const Recipe& r, const Fail& fail) {
          "with data.packing = \"streaming\"");
 }
 
+void stream_is_in_order(const Recipe& r, const Fail& fail) {
+  const Data& d = r.data;
+  if (!d.stream) {
+    const std::string why = "with data.stream = false";
+    idle(fail, "data.stream_window", d.stream_window, Data{}.stream_window, why);
+    idle(fail, "data.stream_parts", d.stream_parts, Data{}.stream_parts, why);
+    return;
+  }
+  const auto needs_all = [&](const char* key, const std::string& value) {
+    fail("data.stream", fmt::format("reads documents in their order, but {} needs all of them at once", key),
+         "false, or " + value);
+  };
+  if (d.packing == Packing::BestFit) needs_all("data.packing = \"best-fit\"", "data.packing \"streaming\"");
+  if (!d.curriculum.by.empty()) needs_all("data.curriculum.by", "data.curriculum.by \"\"");
+  if (d.format == DataFormat::Chat) needs_all("data.format = \"chat\"", "data.format \"text\"");
+  for (const BlendSet& set : d.blend)
+    if (!set.repeat)
+      return fail("data.stream",
+                  fmt::format("\"{}\" has repeat = false, but how many sequences a stream has is not known "
+                              "before its end",
+                              set.name),
+                  "false, or repeat = true");
+}
+
+bool is_date(const std::string& text) {
+  static constexpr std::string_view kShape = "0000-00-00";
+  if (text.size() != kShape.size()) return false;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (kShape[i] == '-' ? text[i] != '-' : text[i] < '0' || text[i] > '9') return false;
+  const int year = std::stoi(text.substr(0, 4)), month = std::stoi(text.substr(5, 2)),
+            day = std::stoi(text.substr(8, 2));
+  return std::chrono::year_month_day(std::chrono::year(year),
+                                     std::chrono::month(static_cast<unsigned>(month)),
+                                     std::chrono::day(static_cast<unsigned>(day)))
+      .ok();
+}
+
+void chat_keys_match(const Recipe& r, const Fail& fail) {
+  const Data& d = r.data;
+  if (d.format == DataFormat::Text) {
+    const std::string why = "with data.format = \"text\"";
+    idle(fail, "data.chat.template", d.chat.chat_template, std::string(), why);
+    idle(fail, "data.chat.loss", d.chat.loss, ChatLoss::Assistant, why);
+    idle(fail, "data.chat.end_of_turn", d.chat.end_of_turn, std::string(), why);
+    idle(fail, "data.chat.date", d.chat.date, std::string(), why);
+    return;
+  }
+  const std::string why = "with data.format = \"chat\"";
+  idle(fail, "data.template", d.text_template, std::string(), why);
+  idle(fail, "data.end", d.end, std::string(), why);
+  if (d.fim.rate > 0)
+    fail("data.fim.rate", "rearranges documents, and those of data.format = \"chat\" have trained parts",
+         "0");
+  if (!d.chat.date.empty() && !is_date(d.chat.date))
+    fail("data.chat.date", fmt::format("\"{}\" is not a day as YYYY-MM-DD", d.chat.date), "\"2026-01-31\"");
+}
+
 void balance_is_possible(const Recipe& r, const Fail& fail) {
   if (!r.data.balance) return;
   if (!r.data.pack)
@@ -162,6 +220,14 @@ std::vector<Rule> data_rules() {
         "parallel.dp_replicate", "parallel.dp_shard"},
        budgets_cover_the_run},
       {"data.packing keys match", {"data.pack", "data.packing", "data.long_documents"}, packing_keys_match},
+      {"data.stream reads documents in order",
+       {"data.stream", "data.stream_window", "data.stream_parts", "data.packing", "data.curriculum.by",
+        "data.format", "data.blend"},
+       stream_is_in_order},
+      {"data.chat keys match data.format",
+       {"data.format", "data.chat.template", "data.chat.loss", "data.chat.end_of_turn", "data.chat.date",
+        "data.template", "data.end", "data.fim.rate"},
+       chat_keys_match},
       {"data.balance has an effect",
        {"data.balance", "data.pack", "run.noise_scale_every"},
        balance_is_possible},

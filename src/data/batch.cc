@@ -118,7 +118,8 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
                              row(out.positions, i, seq_len), row(out.documents, i, seq_len)};
     std::ranges::fill(row(out.samples, i, seq_len), static_cast<int32_t>(place & 0x7fffffff));
     if (const auto pick = mixture_.at(place)) {
-      mixture_.dataset(pick->set).fill(pick->sample, view, place);
+      const MixtureSet::Found found = mixture_.find(*pick);
+      found.dataset->fill(found.index, view, place);
       if (mask_)
         for (size_t at = 0; at < view.labels.size(); ++at)
           if (!mask_({step, sequence, mixture_.number(*pick), static_cast<int64_t>(at)}))
@@ -137,24 +138,28 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
 void Batches::will_read(int64_t step, int64_t dp_index) const {
   for (int64_t m = 0; m < accumulation(step); ++m)
     for (int64_t i = 0; i < layout_.micro; ++i)
-      if (const auto chosen = pick(step, sequence_at(step, place_of(m, dp_index, i))))
+      if (const auto chosen = pick(step, sequence_at(step, place_of(m, dp_index, i)));
+          chosen && !mixture_.set(chosen->set).is_streamed())
         mixture_.dataset(chosen->set).will_read(chosen->sample);
 }
 
 int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
   const auto chosen = pick(step, sequence);
   if (!chosen) return 0;
-  const Dataset& dataset = mixture_.dataset(chosen->set);
-  if (!mask_) return dataset.valid_labels(chosen->sample);
+  const MixtureSet::Found found = mixture_.find(*chosen);
+  if (!mask_) return found.dataset->valid_labels(found.index);
   int64_t valid = 0;
   for (int64_t at = 0; at < mixture_.seq_len(); ++at)
-    valid += dataset.has_label(chosen->sample, at) && mask_({step, sequence, mixture_.number(*chosen), at});
+    valid +=
+        found.dataset->has_label(found.index, at) && mask_({step, sequence, mixture_.number(*chosen), at});
   return valid;
 }
 
 int64_t Batches::pairs_of(int64_t step, int64_t sequence) const {
   const auto chosen = pick(step, sequence);
-  return chosen ? mixture_.dataset(chosen->set).visible_pairs(chosen->sample) : 0;
+  if (!chosen) return 0;
+  const MixtureSet::Found found = mixture_.find(*chosen);
+  return found.dataset->visible_pairs(found.index);
 }
 
 int64_t Batches::visible_pairs(int64_t step, int64_t dp_index) const {

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "data/arrow_file.h"
 #include "data/foreign_file.h"
@@ -16,7 +18,28 @@
 namespace quintet::data {
 namespace {
 
+// `quintet prepare` leaves a hash of the tokens that its ids stand for.
+void require_same_tokenizer(const base::Path& path, const tokenizer::Tokenizer& tokenizer) {
+  const base::Path manifest = token_file_prefix(path).parent_path() / "manifest.json";
+  if (!base::file_exists(manifest)) return;
+  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  if (!json.is_object() || !json.contains("tokenizer") || !json["tokenizer"].is_object()) return;
+  const auto text = [&](const char* key) {
+    const auto& made = json["tokenizer"];
+    return made.contains(key) && made[key].is_string() ? made[key].get<std::string>() : std::string();
+  };
+  const std::string then = text("tokens"), now = then.empty() ? "" : tokenizer::vocabulary_hash(tokenizer);
+  if (then == now) return;
+  base::fail_user(
+      "'{}' was prepared with the tokenizer '{}', whose tokens ({}) are not those of data.tokenizer ({}): "
+      "its "
+      "ids would "
+      "stand for other text. Name that tokenizer in data.tokenizer, or prepare the data again",
+      path.string(), base::printable(text("path")), then, now);
+}
+
 Corpus open_tokens(const base::Path& path, const tokenizer::Tokenizer& tokenizer, int64_t checked_tokens) {
+  require_same_tokenizer(path, tokenizer);
   if (auto foreign = open_foreign_file(path, tokenizer.vocab_size())) return *std::move(foreign);
   Corpus corpus = load_corpus(path, tokenizer);
   if (corpus.tokens() <= checked_tokens) verify_token_file(path);
@@ -37,6 +60,13 @@ std::vector<base::Path> prepared_in(const base::Path& folder) {
 }
 
 }  // namespace
+
+bool is_tokenised(const std::vector<base::Path>& paths) {
+  return std::ranges::any_of(paths, [](const base::Path& path) {
+    return is_npy_file(path) || is_token_file(path) ||
+           (base::directory_exists(path) && (is_datasets_folder(path) || !prepared_in(path).empty()));
+  });
+}
 
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options) {

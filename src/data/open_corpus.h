@@ -18,8 +18,13 @@ struct Opened {
   std::string reading;  // what was read and skipped; empty for token files
 };
 
+// Whether the paths name tokens: a token file, a .npy file, a prepared folder or a datasets folder, rather than
+// text.
+bool is_tokenised(const std::vector<base::Path>& paths);
+
 // Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their
-// checksums. Text is tokenised into memory. UserError when a token file is not the only path.
+// checksums. Text is tokenised into memory. UserError when a token file is not the only path, and when
+// the manifest beside it names a tokenizer with other tokens.
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options = {});
 

@@ -35,15 +35,28 @@ std::string names_of(const std::vector<base::Path>& files) {
   return files.size() > 3 ? out + fmt::format(" and {} more files", files.size() - 3) : out;
 }
 
-// The document of a record; empty when there is none. A damaged record is a UserError.
-std::string text_of(text::Record&& record, const std::vector<base::Path>& files,
-                    const text::DocumentFormat& format) {
+// The document of a record; empty when there is none. A damaged record is a UserError, or sets `damage`.
+std::string text_of(text::Record&& record, const std::vector<base::Path>& files, const StreamOptions& options,
+                    std::string& damage) {
   const base::Path& file = files[static_cast<size_t>(record.file)];
   const int64_t number = record.number;
-  text::Document document = text::document_of(std::move(record), format);
-  if (document.outcome == text::Outcome::Damaged)
-    throw base::UserError(text::damage_text(file, number, document.text));
+  text::Document document = text::document_of(std::move(record), options.format);
+  if (document.outcome == text::Outcome::Damaged) {
+    damage = text::damage_text(file, number, document.text);
+    if (!options.skip_damaged) base::fail_user("{}; data.damaged = \"skip\" leaves such records out", damage);
+  }
   return document.outcome == text::Outcome::Document ? std::move(document.text) : std::string();
+}
+
+// The ends of a file stand for its contents.
+uint64_t file_sum(const base::Path& path, int64_t size) {
+  if (size == 0) return 0;
+  const base::MappedFile file(path);
+  const size_t end = std::min<size_t>(file.bytes().size(), 4096);
+  base::Checksum sum;
+  sum.add(file.bytes().first(end));
+  sum.add(file.bytes().last(end));
+  return sum.value();
 }
 
 }  // namespace
@@ -78,8 +91,9 @@ class SampleStream::Producer {
   const StreamCursor& cursor() const { return next_; }
 
   // The next window, or nothing when asked to stop.
-  std::shared_ptr<const Dataset> make(const std::stop_token& stop) {
+  std::shared_ptr<const StreamWindow> make(const std::stop_token& stop) {
     const int64_t size = o_.window * o_.seq_len;
+    std::vector<StreamOrigin> origins;
     CorpusBuilder corpus(names_of(o_.files), o_.tokenizer->vocab_size());
     // One token more than the window has inputs: the last label. It is the first input of the next window.
     int64_t left = size + 1;
@@ -91,6 +105,7 @@ class SampleStream::Producer {
       const auto rest = std::span(d.ids).subspan(static_cast<size_t>(d.used));
       const auto n = std::min<int64_t>(left, static_cast<int64_t>(rest.size()));
       corpus.add_document(rest.first(static_cast<size_t>(n)));
+      origins.push_back({d.epoch, d.file, d.record, d.used});
       left -= n;
       if (left == 0) {
         // The last token is used again.
@@ -100,21 +115,30 @@ class SampleStream::Producer {
         documents_.pop_front();
       }
     }
-    return std::make_shared<Dataset>(corpus.finish(), o_.seq_len, o_.separate_documents, 0, o_.window);
+    Dataset dataset(corpus.finish(), o_.seq_len, o_.separate_documents, 0, o_.window);
+    if (o_.fim) dataset.set_fill_in_the_middle(*o_.fim);
+    return std::make_shared<StreamWindow>(
+        StreamWindow{std::move(dataset), std::move(origins), std::exchange(damaged_, 0)});
   }
+  const std::string& first_damage() const { return first_damage_; }
 
  private:
   struct Held {
     std::vector<int32_t> ids;
     int64_t epoch = 0;
     text::Position at;
-    int64_t used = 0;  // tokens
+    int64_t file = 0, record = 0;  // see StreamOrigin
+    int64_t used = 0;              // tokens
   };
 
   void start_epoch(const text::Position& at) {
     const Permutation order(key_of(o_.seed, "data.stream.files", epoch_), o_.files.size());
     std::vector<base::Path> files;
-    for (size_t i = 0; i < o_.files.size(); ++i) files.push_back(o_.files[order(i)]);
+    listed_.clear();
+    for (size_t i = 0; i < o_.files.size(); ++i) {
+      listed_.push_back(static_cast<int64_t>(order(i)));
+      files.push_back(o_.files[order(i)]);
+    }
     reader_.emplace(std::move(files), o_.format.columns(), at);
   }
 
@@ -123,43 +147,59 @@ class SampleStream::Producer {
     struct Input {
       text::Record record;
       text::Position at;
+      int64_t file = 0, number = 0;
     };
     std::vector<Input> inputs;
     int64_t bytes = 0;
+    bool ended = false;
     while (bytes < kPieceBytes && static_cast<int64_t>(inputs.size()) < kPieceRecords) {
       Input& input = inputs.emplace_back();
       input.at = reader_->position();
       if (!reader_->next(input.record)) {
         inputs.pop_back();
+        ended = true;
         break;
+      }
+      input.file = listed_[static_cast<size_t>(input.record.file)];
+      input.number = input.record.number;
+      if ((input.file + input.number) % o_.parts != o_.part) {
+        inputs.pop_back();
+        continue;
       }
       bytes += static_cast<int64_t>(input.record.bytes.size());
     }
-    if (inputs.empty()) {
+    if (inputs.empty() && ended) {
       if (!any_)
-        config::fail_coded(config::kDataHasLabels, "no text in '{}': {} files were read to their ends",
-                           names_of(o_.files), o_.files.size());
+        config::fail_coded(config::kDataHasLabels, "no text in '{}': {} files were read to their ends{}",
+                           names_of(o_.files), o_.files.size(),
+                           o_.parts > 1 ? fmt::format(", and part {} of {} has no document: lower "
+                                                      "data.stream_parts",
+                                                      o_.part + 1, o_.parts)
+                                        : "");
       any_ = false;
       ++epoch_;
       start_epoch({});
       return false;
     }
     std::vector<std::vector<int32_t>> ids(inputs.size());
+    std::vector<std::string> damage(inputs.size());
     const size_t share = std::max<size_t>(1, inputs.size() / (static_cast<size_t>(o_.threads) * 4));
     base::parallel_for(o_.threads, (inputs.size() + share - 1) / share, [&](size_t part) {
       for (size_t i = part * share; i < std::min(inputs.size(), (part + 1) * share); ++i) {
-        const std::string text = text_of(std::move(inputs[i].record), reader_->files(), o_.format);
+        const std::string text = text_of(std::move(inputs[i].record), reader_->files(), o_, damage[i]);
         if (text.empty() || is_validation(text, o_.validation_fraction)) continue;
         o_.tokenizer->encode(text, ids[i]);
         if (o_.end && !ids[i].empty()) ids[i].push_back(*o_.end);
       }
     });
     for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!damage[i].empty() && damaged_++ == 0 && first_damage_.empty()) first_damage_ = damage[i];
       if (ids[i].empty()) continue;
       any_ = true;
       const int64_t skip = std::exchange(skip_, 0);
       if (skip < static_cast<int64_t>(ids[i].size()))
-        documents_.push_back({std::move(ids[i]), epoch_, inputs[i].at, skip});
+        documents_.push_back(
+            {std::move(ids[i]), epoch_, inputs[i].at, inputs[i].file, inputs[i].number, skip});
     }
     return true;
   }
@@ -169,7 +209,10 @@ class SampleStream::Producer {
   int64_t epoch_, skip_;
   bool any_ = false;  // tokens in this epoch
   std::optional<text::RecordReader> reader_;
+  std::vector<int64_t> listed_;  // which of the files each of this epoch's is
   std::deque<Held> documents_;
+  int64_t damaged_ = 0;
+  std::string first_damage_;
 };
 
 SampleStream::SampleStream(StreamOptions options) : options_(std::move(options)) {
@@ -192,17 +235,26 @@ void SampleStream::add_cursor(const StreamCursor& cursor) {
   cursors_[cursor.window] = cursor;
 }
 
-std::shared_ptr<const Dataset> SampleStream::find(int64_t window) const {
+std::shared_ptr<const StreamWindow> SampleStream::held(int64_t window) const {
   const int64_t i = window - first_;
   return i >= 0 && i < static_cast<int64_t>(windows_.size()) ? windows_[static_cast<size_t>(i)] : nullptr;
 }
 
-SampleStream::Place SampleStream::at(int64_t position) const {
+int64_t SampleStream::sample_at(int64_t position) const {
   QUINTET_CHECK(position >= 0, "position {} of a stream", position);
   const int64_t window = position / options_.window;
+  const Permutation order(key_of(options_.seed, "data.stream.window", window),
+                          static_cast<uint64_t>(options_.window));
+  return window * options_.window +
+         static_cast<int64_t>(order(static_cast<uint64_t>(position % options_.window)));
+}
+
+SampleStream::Place SampleStream::find(int64_t sample) const {
+  QUINTET_CHECK(sample >= 0, "sample {} of a stream", sample);
+  const int64_t window = sample / options_.window;
   std::unique_lock lock(mutex_);
-  newest_ = position;
-  std::shared_ptr<const Dataset> found = find(window);
+  newest_ = window * options_.window;
+  std::shared_ptr<const StreamWindow> found = held(window);
   if (!found) {
     auto* self = const_cast<SampleStream*>(this);  // the thread starts with the first request
     const int64_t nearest = std::prev(cursors_.upper_bound(window))->first;
@@ -214,15 +266,13 @@ SampleStream::Place SampleStream::at(int64_t position) const {
     }
     const auto mine = pending_.insert(window);
     changed_.notify_all();
-    changed_.wait(lock, [&] { return failure_ || (found = find(window)); });
+    changed_.wait(lock, [&] { return failure_ || (found = held(window)); });
     pending_.erase(mine);
     if (!found) std::rethrow_exception(failure_);
   } else if (window + kWindowsAhead >= first_ + static_cast<int64_t>(windows_.size())) {
     changed_.notify_all();
   }
-  const Permutation order(key_of(options_.seed, "data.stream.window", window),
-                          static_cast<uint64_t>(options_.window));
-  return {std::move(found), static_cast<int64_t>(order(static_cast<uint64_t>(position % options_.window)))};
+  return {std::move(found), sample % options_.window};
 }
 
 StreamCursor SampleStream::cursor(int64_t position) const {
@@ -256,6 +306,11 @@ void SampleStream::work(std::stop_token stop) {
       lock.lock();
       if (!made) return;
       if (restart_) continue;
+      if (next >= made_) {
+        made_ = next + 1;
+        damaged_ += made->damaged;
+        if (first_damage_.empty()) first_damage_ = producer_->first_damage();
+      }
       windows_.push_back(std::move(made));
       const int64_t oldest =
           std::min(newest_, pending_.empty() ? newest_ : *pending_.begin() * options_.window);
@@ -273,33 +328,42 @@ void SampleStream::work(std::stop_token stop) {
 }
 
 uint64_t SampleStream::fingerprint() const {
-  std::string facts = fmt::format("{} {} {} {}", options_.seed, options_.seq_len, options_.window,
-                                  options_.validation_fraction);
-  for (const base::Path& file : options_.files)
-    facts += fmt::format("\n{} {}", base::size_of_file(file), file.filename().string());
+  const StreamOptions& o = options_;
+  std::string facts = fmt::format("{} {} {} {} {} {} {}", o.seed, o.seq_len, o.window, o.validation_fraction,
+                                  o.parts, o.end.value_or(-1), o.tokenizer_id);
+  for (const std::string& field : o.format.columns()) facts += " " + field;
+  for (const base::Path& file : o.files) {
+    const int64_t size = base::size_of_file(file);
+    facts += fmt::format("\n{} {} {:x}", size, file.filename().string(), file_sum(file, size));
+  }
   return base::hash_of(facts).low;
 }
 
-std::optional<Corpus> SampleStream::validation(int64_t tokens) const {
-  if (options_.validation_fraction <= 0) return std::nullopt;
-  CorpusBuilder corpus(names_of(options_.files), options_.tokenizer->vocab_size());
-  text::RecordReader reader(options_.files, options_.format.columns());
+std::pair<int64_t, std::string> SampleStream::damage() const {
+  const std::lock_guard lock(mutex_);
+  return {damaged_, first_damage_};
+}
+
+Corpus stream_validation(const StreamOptions& options, int64_t tokens) {
+  CorpusBuilder corpus(names_of(options.files), options.tokenizer->vocab_size());
+  text::RecordReader reader(options.files, options.format.columns());
   std::vector<int32_t> ids;
+  std::string damage;
   for (text::Record record; corpus.tokens() < tokens && reader.next(record);) {
-    const std::string text = text_of(std::move(record), options_.files, options_.format);
-    if (text.empty() || !is_validation(text, options_.validation_fraction)) continue;
+    const std::string text = text_of(std::move(record), options.files, options, damage);
+    if (text.empty() || !is_validation(text, options.validation_fraction)) continue;
     ids.clear();
-    options_.tokenizer->encode(text, ids);
-    if (options_.end && !ids.empty()) ids.push_back(*options_.end);
+    options.tokenizer->encode(text, ids);
+    if (options.end && !ids.empty()) ids.push_back(*options.end);
     ids.resize(std::min(ids.size(), static_cast<size_t>(tokens - corpus.tokens())));
     corpus.add_document(ids);
   }
-  if (corpus.tokens() < options_.seq_len + 1)
+  if (corpus.tokens() < options.seq_len + 1)
     base::fail_user(
         "data.validation_fraction = {} holds out {} tokens of '{}', fewer than a sequence and its label "
         "({}): raise it, "
         "or give more data",
-        options_.validation_fraction, corpus.tokens(), names_of(options_.files), options_.seq_len + 1);
+        options.validation_fraction, corpus.tokens(), names_of(options.files), options.seq_len + 1);
   return corpus.finish();
 }
 

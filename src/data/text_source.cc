@@ -48,8 +48,13 @@ void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& to
       ++reading.binary;
       return;
     }
-    if (document.outcome == text::Outcome::Damaged)
-      throw base::UserError(text::damage_text(file, number, document.text));
+    if (document.outcome == text::Outcome::Damaged) {
+      const std::string damage = text::damage_text(file, number, document.text);
+      if (!options.skip_damaged)
+        base::fail_user("{}; data.damaged = \"skip\" leaves such records out and counts them", damage);
+      if (reading.damaged++ == 0) reading.first_damage = damage;
+      continue;
+    }
     any = any || kind != text::FileKind::Text || !document.text.empty();
     ids.clear();
     tokenizer.encode(document.text, ids);
@@ -79,20 +84,24 @@ std::string Reading::text() const {
   add(binary, "binary file", "binary files");
   add(empty, "empty file", "empty files");
   add(repeated, "file read already", "files read already");
-  return fmt::format("{} file{}{}", base::thousands(files), files == 1 ? "" : "s",
-                     skipped.empty() ? "" : fmt::format("; skipped {}", fmt::join(skipped, ", ")));
+  std::string out = fmt::format("{} file{}{}", base::thousands(files), files == 1 ? "" : "s",
+                                skipped.empty() ? "" : fmt::format("; skipped {}", fmt::join(skipped, ", ")));
+  if (damaged > 0)
+    out += fmt::format("; {} damaged record{} left out, the first: {}", base::thousands(damaged),
+                       damaged == 1 ? "" : "s", first_damage);
+  return out;
 }
 
-TextOptions text_options(const std::string& text_template, const std::string& end,
-                         const tokenizer::Tokenizer& tokenizer) {
-  TextOptions options;
-  if (!text_template.empty()) options.format.text = text::Template(text_template);
-  if (!end.empty()) {
-    options.end = tokenizer.id(end);
+TextOptions text_options(const config::Data& data, const tokenizer::Tokenizer& tokenizer) {
+  TextOptions options{
+      .format = {}, .end = {}, .skip = data.skip, .skip_damaged = data.damaged == config::Damaged::Skip};
+  if (!data.text_template.empty()) options.format.text = text::Template(data.text_template);
+  if (!data.end.empty()) {
+    options.end = tokenizer.id(data.end);
     if (!options.end)
       base::fail_user(
           "data.end: the tokenizer has no token '{}'; 'quintet tokenizer show' lists its special tokens",
-          base::printable(end));
+          base::printable(data.end));
   }
   return options;
 }
@@ -120,6 +129,19 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
     r.names += name, r.links += link, r.token_files += tokens;
     return name || link || tokens;
   });
+  return files;
+}
+
+std::vector<base::Path> text_files(std::span<const base::Path> paths, Reading* reading, const Skip& skip) {
+  std::vector<base::Path> files;
+  std::set<std::string> seen;
+  for (const base::Path& path : paths)
+    for (const base::Path& file : text_files(path, reading, skip)) {
+      if (seen.insert(std::filesystem::weakly_canonical(file).string()).second)
+        files.push_back(file);
+      else if (reading != nullptr)
+        ++reading->repeated;
+    }
   return files;
 }
 

@@ -1,7 +1,6 @@
 // Text files as documents. A text file is one document, so is each record of a .jsonl or .parquet file
 // (text/record_reader.h), whose text is its "text" unless a format says otherwise. A folder stands for all
-// such files below it, sorted by path, so the order is the same on every machine. A damaged record is a
-// UserError.
+// such files below it, sorted by path, so the order is the same on every machine.
 //
 // Skipped below a folder: names that match data.skip, links, binary files (those with a NUL byte), token file
 // pairs, empty files, and files that were read already. A pattern that ends in '/' is for folders only; one
@@ -29,6 +28,8 @@ struct Reading {
   std::vector<std::string> folders;  // skipped by data.skip
   int64_t names = 0;                 // files skipped by it
   int64_t links = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
+  int64_t damaged = 0;  // records
+  std::string first_damage;
 
   // "12 files; skipped 2 folders (build, runs), 3 binary files"
   std::string text() const;
@@ -42,14 +43,17 @@ struct TextOptions {
   text::DocumentFormat format;
   std::optional<int32_t> end;  // token after each document
   Skip skip = default_skip();
+  bool skip_damaged = false;  // leave out records that cannot be used; else a UserError
 };
-// As data.template and data.end spell them; empty: the field "text", no token. UserError.
-TextOptions text_options(const std::string& text_template, const std::string& end,
-                         const tokenizer::Tokenizer& tokenizer);
+// As the keys of [data] say. UserError.
+TextOptions text_options(const config::Data& data, const tokenizer::Tokenizer& tokenizer);
 
 // The files that `path` denotes, in order.
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr,
                                    const Skip& skip = default_skip());
+
+// The files of several paths, each once.
+std::vector<base::Path> text_files(std::span<const base::Path> paths, Reading* reading, const Skip& skip);
 
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
 Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer,

@@ -1,6 +1,7 @@
 #include "tokenizer/bpe.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <queue>
 
@@ -209,38 +210,31 @@ void Bpe::symbols_of(std::string_view word, std::vector<int32_t>& symbols) const
 
 void Bpe::derive_byte_pairs() {
   if (!byte_level_ || std::ranges::any_of(byte_ids_, [](int32_t id) { return id < 0; })) return;
-  for (size_t pair = 0; pair < 256 * 256; ++pair) {
-    const Merge* merge = find_merge(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
-    byte_pair_ranks_.push_back(merge ? merge->rank : kNoRank);
-  }
+  for (size_t pair = 0; pair < 256 * 256; ++pair)
+    byte_pairs_.push_back(step_of(byte_ids_[pair >> 8], byte_ids_[pair & 255]));
 }
 
-void Bpe::merge_short(std::string_view word, std::vector<int32_t>& symbols,
-                      std::vector<uint32_t>& ranks) const {
+void Bpe::merge_short(std::string_view word, std::vector<int32_t>& symbols) const {
   size_t count = symbols.size();
-  const auto rank_at = [&](size_t i) {
-    const Merge* merge = find_merge(symbols[i], symbols[i + 1]);
-    return merge ? merge->rank : kNoRank;
-  };
-  ranks.resize(count);
+  // The step of symbol i with the next one.
+  std::array<uint32_t, kShortWord> ranks;
+  std::array<int32_t, kShortWord> joined;
+  const auto set = [&](size_t i, const Step& step) { ranks[i] = step.rank, joined[i] = step.joined; };
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(word[i])); };
   for (size_t i = 0; i + 1 < count; ++i)
-    ranks[i] = word.empty() ? rank_at(i) : byte_pair_ranks_[byte(i) << 8 | byte(i + 1)];
+    set(i, word.empty() ? step_of(symbols[i], symbols[i + 1]) : byte_pairs_[byte(i) << 8 | byte(i + 1)]);
   while (count > 1) {
     size_t best = 0;
     uint32_t rank = ranks[0];
     for (size_t i = 1; i + 1 < count; ++i)
       if (ranks[i] < rank) best = i, rank = ranks[i];
     if (rank == kNoRank) break;
-    symbols[best] = find_merge(symbols[best], symbols[best + 1])->joined;
-    std::copy(symbols.begin() + static_cast<ptrdiff_t>(best) + 2,
-              symbols.begin() + static_cast<ptrdiff_t>(count),
-              symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
-    std::copy(ranks.begin() + static_cast<ptrdiff_t>(best) + 2, ranks.begin() + static_cast<ptrdiff_t>(count),
-              ranks.begin() + static_cast<ptrdiff_t>(best) + 1);
+    symbols[best] = joined[best];
     --count;
-    if (best > 0) ranks[best - 1] = rank_at(best - 1);
-    if (best + 1 < count) ranks[best] = rank_at(best);
+    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1];
+    for (size_t i = best + 1; i + 1 < count; ++i) ranks[i] = ranks[i + 1], joined[i] = joined[i + 1];
+    if (best > 0) set(best - 1, step_of(symbols[best - 1], symbols[best]));
+    if (best + 1 < count) set(best, step_of(symbols[best], symbols[best + 1]));
   }
   symbols.resize(count);
 }
@@ -286,12 +280,10 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
       return;
     }
   thread_local std::vector<int32_t> symbols;
-  thread_local std::vector<uint32_t> ranks;
   symbols.clear();
   symbols_of(word, symbols);
-  symbols.size() <= kShortWord
-      ? merge_short(byte_pair_ranks_.empty() ? std::string_view() : word, symbols, ranks)
-      : merge_long(symbols);
+  symbols.size() <= kShortWord ? merge_short(byte_pairs_.empty() ? std::string_view() : word, symbols)
+                               : merge_long(symbols);
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 

@@ -1,6 +1,7 @@
 // Byte-pair encoding: the pair of neighbours whose merge was learnt first is joined, until none is left.
 #pragma once
 
+#include "base/huge_pages.h"
 #include "tokenizer/model.h"
 
 namespace quintet::tokenizer {
@@ -33,17 +34,27 @@ class Bpe final : public Model {
   void derive_split_mark();
   void symbols_of(std::string_view word, std::vector<int32_t>& symbols) const;
   void derive_byte_pairs();
-  // `word` is what the symbols stand for, byte by byte, or empty.
-  void merge_short(std::string_view word, std::vector<int32_t>& symbols, std::vector<uint32_t>& ranks) const;
+  // `word` is what the symbols stand for, byte by byte, or empty. At most kShortWord symbols.
+  void merge_short(std::string_view word, std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
   bool byte_level_ = false, byte_fallback_ = false, fuse_unknown_ = false, ignore_merges_ = false;
   std::string prefix_, suffix_;  // of the pieces after a word's first, of its last
   std::optional<int32_t> unknown_;
   std::vector<int32_t> byte_ids_;  // of single bytes, or of "<0x41>"; -1: none
-  std::vector<uint32_t>
-      byte_pair_ranks_;        // of two bytes, where the model is of bytes: no search for the first pairs
-  std::vector<Merge> merges_;  // open addressing, at most half full
+  // What a pair becomes, and when.
+  struct Step {
+    uint32_t rank = kNoRank;
+    int32_t joined = 0;
+  };
+  Step step_of(int32_t left, int32_t right) const {
+    const Merge* merge = find_merge(left, right);
+    return merge != nullptr ? Step{merge->rank, merge->joined} : Step{};
+  }
+  template <class T>
+  using Table = std::vector<T, base::HugePages<T>>;
+  Table<Step> byte_pairs_;  // of two bytes, where the model is of bytes: no search for the first pairs
+  Table<Merge> merges_;     // open addressing, at most half full
   int merge_shift_ = 0;
   std::string split_mark_;  // see first_piece; empty: none
 };

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "tokenizer/json_field.h"
+#include "tokenizer/quick_piece.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/word_cache.h"
 
@@ -16,6 +17,7 @@ namespace {
 std::atomic<uint64_t> next_serial{1};
 
 struct WordCaches {
+  OneTokenCache tokens;
   WordCache words;
   LongWordCache long_words;
 };
@@ -70,6 +72,7 @@ struct Reader : nlohmann::detail::json_sax_dom_parser<Json> {
 
 Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)), serial_(next_serial++) {
   vocab_size_ = parts_.model->vocabulary().size();
+  if (parts_.pre_tokenizer) pattern_ = parts_.pre_tokenizer->pattern();
   for (size_t i = 0; i < parts_.added.size(); ++i) {
     const AddedToken& token = parts_.added[i];
     if (token.content.empty()) continue;
@@ -125,9 +128,79 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<int32
   encode_words(text.substr(from), first && from == 0, ids);
 }
 
+// Words of a batch are cut, then looked up: by then memory has fetched their slots. Nearly all of them are known
+// and short, and cost no branch that depends on their length.
+void Pipeline::encode_pattern(std::string_view text, std::vector<int32_t>& ids) const {
+  auto& [tokens, words, long_words] = caches_for(serial_);
+  constexpr size_t kBatch = 32;
+  struct Word {
+    const char* at;
+    size_t size;
+    WordCache::Key key;
+    uint64_t short_key;  // 0: none
+    int32_t token;       // -1: not known
+  };
+  std::array<Word, kBatch> batch;
+  const char *at = text.data(), *const end = at + text.size();
+  while (at != end) {
+    size_t count = 0;
+    for (; count < kBatch && at != end; ++count) {
+      Word& word = batch[count];
+      const auto left = static_cast<size_t>(end - at);
+      word.at = at;
+      word.size = left >= kQuickBytes ? quick_piece(*pattern_, at) : 0;
+      if (word.size == 0) word.size = first_piece(*pattern_, {at, left});
+      word.token = -1;
+      word.short_key = 0;
+      if (word.size <= OneTokenCache::kLongest && left >= kQuickBytes) {
+        word.short_key = OneTokenCache::key_of_8(at, word.size);
+        word.token = tokens.find(word.short_key);
+      }
+      if (word.token < 0 && word.size <= WordCache::kLongest) {
+        word.key =
+            left >= kQuickBytes ? WordCache::key_of_16(at, word.size) : WordCache::key({at, word.size});
+        words.prefetch(word.key);
+      }
+      at += word.size;
+    }
+    size_t used = ids.size();
+    ids.resize(used + WordCache::kMostIds * count);
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [begin, size, key, short_key, token] = batch[i];
+      if (token >= 0) {
+        ids[used++] = token;
+        continue;
+      }
+      if (size <= WordCache::kLongest) {
+        if (const size_t known = words.copy(key, ids.data() + used); known > 0) {
+          if (known == 1 && short_key != 0) tokens.insert(short_key, ids[used]);
+          used += known;
+          continue;
+        }
+      }
+      ids.resize(used);
+      const std::string_view word(begin, size);
+      const bool may_be_long = size >= LongWordCache::kShortest && size <= LongWordCache::kLongest;
+      const auto known = may_be_long ? long_words.find(word) : std::span<const int32_t>();
+      ids.insert(ids.end(), known.begin(), known.end());
+      if (known.empty()) {
+        parts_.model->encode(word, ids);
+        const auto found = std::span(ids).subspan(used);
+        if (size <= WordCache::kLongest && found.size() <= WordCache::kMostIds)
+          words.insert(key, found);
+        else if (may_be_long)
+          long_words.insert(word, found);
+      }
+      used = ids.size();
+      ids.resize(used + WordCache::kMostIds * (count - i - 1));
+    }
+    ids.resize(used);
+  }
+}
+
 void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32_t>& ids) const {
   if (text.empty()) return;
-  auto& [words, long_words] = caches_for(serial_);
+  auto& [tokens, words, long_words] = caches_for(serial_);
   const auto encode_now = [&](std::string_view word, const WordCache::Key& key) {
     const size_t before = ids.size();
     if (word.size() <= WordCache::kLongest) {
@@ -148,6 +221,7 @@ void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32
       parts_.model->encode(word, ids);
     }
   };
+  if (pattern_ != nullptr) return encode_pattern(text, ids);
   // Words wait in a short queue while memory fetches their slots: looked up at once, each would wait for it
   // alone.
   struct Waiting {

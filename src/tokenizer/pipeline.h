@@ -38,9 +38,11 @@ class Pipeline final : public Tokenizer {
  private:
   void encode_plain(std::string_view text, bool first, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool first, std::vector<int32_t>& ids) const;
+  void encode_pattern(std::string_view text, std::vector<int32_t>& ids) const;
   const AddedToken* added(int32_t id) const;
 
   PipelineParts parts_;
+  const WordPattern* pattern_ = nullptr;  // of the pre-tokenizer, where it does nothing else
   AddedTokenFinder raw_, normalized_;
   std::unordered_map<int32_t, size_t> added_by_id_;
   int64_t vocab_size_ = 0;

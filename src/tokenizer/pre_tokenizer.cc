@@ -108,6 +108,7 @@ class KnownPattern final : public PreTokenizer {
       first = false;
     }
   }
+  const WordPattern* pattern() const override { return &pattern_; }
 
  private:
   WordPattern pattern_;
@@ -171,6 +172,11 @@ class ByteLevel final : public PreTokenizer {
       sink(text, first);
     }
   }
+
+  const WordPattern* pattern() const override {
+    return words_ && !prefix_space_ ? pattern_.pattern() : nullptr;
+  }
+  bool passes_all() const override { return !words_ && !prefix_space_; }
 
  private:
   bool prefix_space_, words_;
@@ -273,6 +279,15 @@ class PreTokenizerChain final : public PreTokenizer {
  public:
   std::vector<std::unique_ptr<PreTokenizer>> steps;
   void split(std::string_view text, bool first, WordSink sink) const override { run(0, text, first, sink); }
+  const WordPattern* pattern() const override {
+    const WordPattern* only = nullptr;
+    for (const auto& step : steps) {
+      if (step->passes_all()) continue;
+      if (only != nullptr || step->pattern() == nullptr) return nullptr;
+      only = step->pattern();
+    }
+    return only;
+  }
 
  private:
   void run(size_t step, std::string_view text, bool first, WordSink sink) const {

@@ -31,6 +31,10 @@ class PreTokenizer {
   // Passes the words of valid UTF-8 to `sink`, in order, none of them empty. `first`: the text begins the
   // input, which matters to those that put a mark before the first word.
   virtual void split(std::string_view text, bool first, WordSink sink) const = 0;
+  // The pattern, where splitting by it is all that split() does; null: more, or something else.
+  virtual const WordPattern* pattern() const { return nullptr; }
+  // Whether split() passes every text on as it is.
+  virtual bool passes_all() const { return false; }
 };
 
 // From the "pre_tokenizer" of a tokenizer.json; null for null. A type or behaviour that is not known is a

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
@@ -24,6 +25,23 @@ void Tokenizer::require_id(int32_t id, size_t position) const {
   if (id < 0 || id >= vocab_size())
     base::fail_user("token {} at position {} is not in the vocabulary: the tokenizer '{}' has ids 0 to {}",
                     id, position, name(), vocab_size() - 1);
+}
+
+std::string vocabulary_hash(const Tokenizer& tokenizer) {
+  base::Checksum sum;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string token = tokenizer.token(id);
+    const auto size = static_cast<uint32_t>(token.size());
+    sum.add(std::as_bytes(std::span(&size, 1)));
+    sum.add(std::as_bytes(std::span(token)));
+  }
+  return fmt::format("{:016x}", sum.value());
+}
+
+std::optional<int32_t> first_other_token(const Tokenizer& first, const Tokenizer& second) {
+  for (int32_t id = 0; id < first.vocab_size(); ++id)
+    if (id >= second.vocab_size() || first.token(id) != second.token(id)) return id;
+  return std::nullopt;
 }
 
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids, bool) const {

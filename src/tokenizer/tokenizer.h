@@ -39,6 +39,13 @@ class Tokenizer {
   void require_id(int32_t id, size_t position) const;  // UserError if it is out of range
 };
 
+// What the ids of a tokenizer mean, as hexadecimal digits: a hash of the token of every id. Equal for two
+// files of one vocabulary, whatever their formats and wherever they lie.
+std::string vocabulary_hash(const Tokenizer& tokenizer);
+// The first id whose token differs between two tokenizers, or that only the first one has; empty when every
+// id of the first means the same to the second.
+std::optional<int32_t> first_other_token(const Tokenizer& first, const Tokenizer& second);
+
 // One token per byte, vocabulary 256: every text round-trips exactly.
 class ByteTokenizer final : public Tokenizer {
  public:

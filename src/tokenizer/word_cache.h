@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/huge_pages.h"
+
 namespace quintet::tokenizer {
 
 // Words of up to 15 bytes whose ids are at most three, which are nearly all: a slot holds the word itself
@@ -41,6 +43,15 @@ class WordCache {
     return key;
   }
 
+  // The same, where 16 bytes are readable: without a branch on the length.
+  static Key key_of_16(const char* p, size_t size) {
+    const size_t bits = 8 * size;
+    const uint64_t low_mask = size >= 8 ? ~0ull : (1ull << bits) - 1,
+                   high_mask = size > 8 ? (1ull << (bits - 64)) - 1 : 0;
+    return {load<uint64_t>(p) & low_mask, (load<uint64_t>(p + 8) & high_mask) | static_cast<uint64_t>(size)
+                                                                                    << 56};
+  }
+
   // Asks for the slots of a word that is looked up soon.
   void prefetch(const Key& key) const { __builtin_prefetch(&sets_[index(key)]); }
 
@@ -50,6 +61,14 @@ class WordCache {
     for (const Slot& slot : set.slots)
       if (slot.key == key) return {slot.ids, slot.count};
     return {};
+  }
+  // The same, written to `out`, which has room for kMostIds. Returns their number; 0 if it is not there.
+  size_t copy(const Key& key, int32_t* out) const {
+    const Set& set = sets_[index(key)];
+    const Slot& slot = set.slots[set.slots[0].key == key ? 0 : 1];
+    if (slot.key != key) return 0;
+    std::memcpy(out, slot.ids, sizeof slot.ids);
+    return slot.count;
   }
   void insert(const Key& key, std::span<const int32_t> ids) {
     if (ids.empty() || ids.size() > kMostIds) return;
@@ -86,14 +105,45 @@ class WordCache {
     return static_cast<size_t>((static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) >>
                                (64 - kBits));
   }
-  std::vector<Set> sets_ = std::vector<Set>(size_t{1} << kBits);
+  std::vector<Set, base::HugePages<Set>> sets_ = std::vector<Set, base::HugePages<Set>>(size_t{1} << kBits);
 };
 
-// Longer words, such as runs of white space and names in programs, with up to 14 ids; one slot is two cache
-// lines.
+// Words of up to 7 bytes that are one token, which are most of a text, four to a cache line: the frequent ones
+// stay in the second-level cache. A slot has the word that was asked for last.
+class OneTokenCache {
+ public:
+  static constexpr size_t kLongest = 7;
+
+  // Of a word of 1 to kLongest bytes where 8 are readable.
+  static uint64_t key_of_8(const char* p, size_t size) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return (bytes & ((1ull << (8 * size)) - 1)) | static_cast<uint64_t>(size) << 56;
+  }
+  int32_t find(uint64_t key) const {  // -1: not there
+    const Slot& slot = slots_[index(key)];
+    return slot.key == key ? slot.id : -1;
+  }
+  void insert(uint64_t key, int32_t id) { slots_[index(key)] = {key, id}; }
+
+ private:
+  struct Slot {
+    uint64_t key = 0;
+    int32_t id = 0;
+  };
+  static constexpr int kBits = 14;  // 256 KiB
+  static size_t index(uint64_t key) {
+    key *= 0x9E3779B97F4A7C15ull;
+    return static_cast<size_t>((key ^ key >> 29) * 0xD6E8FEB86659FD93ull >> (64 - kBits));
+  }
+  std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
+};
+
+// Longer words, such as runs of white space and names in programs, or words of more ids, up to 14; one slot is
+// two cache lines.
 class LongWordCache {
  public:
-  static constexpr size_t kLongest = 63, kMostIds = 14;
+  static constexpr size_t kShortest = 8, kLongest = 63, kMostIds = 14;
 
   std::span<const int32_t> find(std::string_view word) const {
     const Slot& slot = slots_[index(word)];
@@ -117,9 +167,8 @@ class LongWordCache {
     int32_t ids[kMostIds] = {};
   };
   static_assert(sizeof(Slot) == 128);
-  static constexpr int kBits = 14;  // 2 MiB
+  static constexpr int kBits = 15;  // 4 MiB
 
-  // Of a word of at least eight bytes.
   static size_t index(std::string_view word) {
     uint64_t hash = word.size();
     const auto add = [&](const char* from) {
@@ -132,7 +181,8 @@ class LongWordCache {
     add(word.data() + word.size() - 8);
     return static_cast<size_t>(hash * 0xD6E8FEB86659FD93ull >> (64 - kBits));
   }
-  std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
+  std::vector<Slot, base::HugePages<Slot>> slots_ =
+      std::vector<Slot, base::HugePages<Slot>>(size_t{1} << kBits);
 };
 
 }  // namespace quintet::tokenizer

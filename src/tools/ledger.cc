@@ -27,6 +27,13 @@ config::Recipe recipe_in(const base::Path& folder) {
   return config::load(run.recipe_file().string());
 }
 
+// The files of a set, for people.
+std::string source_name(const data::MixtureSet& set) {
+  if (!set.is_streamed()) return set.dataset().corpus().name();
+  const auto& files = set.streams()[0]->options().files;
+  return files[0].string() + (files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "");
+}
+
 void require_fingerprints(const data::Mixture& mixture, const train::RunFolder& run) {
   const Json facts = Json::parse(base::read_file(run.facts()), nullptr, false);
   const Json data = facts.is_object() ? facts.value("data", Json::object()) : Json::object();
@@ -37,8 +44,7 @@ void require_fingerprints(const data::Mixture& mixture, const train::RunFolder& 
     base::fail_user("'{}' lists {} sets of data, but the recipe has {}", run.facts().string(), sets.size(),
                     mixture.sets());
   for (int64_t i = 0; i < mixture.sets(); ++i) {
-    const data::Corpus& corpus = mixture.dataset(i).corpus();
-    const std::string now = checkpoint::sum_text(corpus.fingerprint());
+    const std::string now = checkpoint::sum_text(mixture.set(i).fingerprint());
     const Json& set = sets[static_cast<size_t>(i)];
     const std::string then = set.is_object() ? set.value("fingerprint", std::string()) : "";
     if (now != then)
@@ -46,7 +52,7 @@ void require_fingerprints(const data::Mixture& mixture, const train::RunFolder& 
           "the data have changed since the run: '{}' has the fingerprint {}, {} then; what the run was "
           "trained on "
           "cannot be told from other data",
-          corpus.name(), now, then);
+          source_name(mixture.set(i)), now, then);
   }
 }
 
@@ -55,10 +61,14 @@ std::string set_name(const data::Mixture& mixture, int64_t set) {
   return name.empty() ? "data" : name;
 }
 
-std::string parts_text(const std::vector<data::SamplePart>& parts) {
+std::string parts_text(const LedgerRow& row) {
   std::vector<std::string> texts;
-  for (const data::SamplePart& p : parts)
-    texts.push_back(fmt::format("{}[{}..{})", p.document, p.begin, p.begin + p.tokens));
+  for (size_t i = 0; i < row.parts.size(); ++i) {
+    const data::SamplePart& p = row.parts[i];
+    texts.push_back(fmt::format("{}[{}..{})",
+                                row.sources.empty() ? std::to_string(p.document) : row.sources[i], p.begin,
+                                p.begin + p.tokens));
+  }
   return fmt::format("{}", fmt::join(texts, " "));
 }
 
@@ -69,7 +79,7 @@ std::string table_of(const DataLedger& ledger, const std::vector<LedgerRow>& row
                                 "sample", "epoch", "labels", "documents[tokens)");
   for (const LedgerRow& r : rows)
     out += fmt::format(fmt::runtime(kLine), r.step, r.sequence, r.position, r.rank, r.micro_batch,
-                       set_name(ledger.mixture(), r.set), r.sample, r.epoch, r.labels, parts_text(r.parts));
+                       set_name(ledger.mixture(), r.set), r.sample, r.epoch, r.labels, parts_text(r));
   return out;
 }
 
@@ -77,15 +87,19 @@ Json rows_json(const DataLedger& ledger, const std::vector<LedgerRow>& rows) {
   Json list = Json::array();
   for (const LedgerRow& r : rows) {
     Json parts = Json::array();
-    for (const data::SamplePart& p : r.parts)
-      parts.push_back({{"document", p.document}, {"begin", p.begin}, {"tokens", p.tokens}});
+    for (size_t i = 0; i < r.parts.size(); ++i) {
+      const data::SamplePart& p = r.parts[i];
+      parts.push_back({{"document", r.sources.empty() ? Json(p.document) : Json(r.sources[i])},
+                       {"begin", p.begin},
+                       {"tokens", p.tokens}});
+    }
     list.push_back({{"step", r.step},
                     {"sequence", r.sequence},
                     {"position", r.position},
                     {"rank", r.rank},
                     {"micro_batch", r.micro_batch},
                     {"set", set_name(ledger.mixture(), r.set)},
-                    {"source", ledger.mixture().dataset(r.set).corpus().name()},
+                    {"source", source_name(ledger.mixture().set(r.set))},
                     {"sample", r.sample},
                     {"epoch", r.epoch},
                     {"labels", r.labels},
@@ -118,15 +132,26 @@ DataLedger::DataLedger(const base::Path& run_folder)
 
 LedgerRow DataLedger::row(int64_t step, int64_t sequence) const {
   const auto pick = data_.train.pick(step, sequence);
-  const data::Dataset& dataset = mixture().dataset(pick->set);
-  return {.step = step + 1,
-          .sequence = sequence,
-          .position = data_.train.position(step) + sequence,
-          .set = pick->set,
-          .sample = pick->sample,
-          .epoch = pick->epoch,
-          .labels = dataset.valid_labels(pick->sample),
-          .parts = dataset.parts(pick->sample)};
+  const data::MixtureSet::Found found = mixture().find(*pick);
+  LedgerRow row{.step = step + 1,
+                .sequence = sequence,
+                .position = data_.train.position(step) + sequence,
+                .set = pick->set,
+                .sample = pick->sample,
+                .epoch = pick->epoch,
+                .labels = found.dataset->valid_labels(found.index),
+                .parts = found.dataset->parts(found.index)};
+  if (!found.window) return row;
+  // Documents of a stream are records of its files.
+  const auto& files = mixture().set(pick->set).streams()[0]->options().files;
+  for (data::SamplePart& part : row.parts) {
+    const data::StreamOrigin& origin = found.window->origins[static_cast<size_t>(part.document)];
+    row.sources.push_back(
+        fmt::format("{}:{}", files[static_cast<size_t>(origin.file)].string(), origin.record));
+    part.begin += origin.begin;
+    if (row.sources.size() == 1) row.epoch = origin.epoch;
+  }
+  return row;
 }
 
 StepLedger DataLedger::step(int64_t number) const {
@@ -178,6 +203,7 @@ std::vector<LedgerRow> DataLedger::find(const Wanted& wanted) const {
         "{}; the run has {}",
         wanted.set.empty() ? "name the set, as SET:NUMBER" : fmt::format("there is no set '{}'", wanted.set),
         fmt::join(names, ", "));
+  if (mixture().set(set).is_streamed()) return find_streamed(set, wanted);
   const data::Dataset& dataset = mixture().dataset(set);
   const int64_t limit = wanted.sample ? dataset.size() : dataset.corpus().documents();
   const int64_t number = wanted.sample ? *wanted.sample : *wanted.document;
@@ -199,6 +225,22 @@ std::vector<LedgerRow> DataLedger::find(const Wanted& wanted) const {
       const StepLedger whole = this->step(step + 1);
       rows.push_back(whole.rows[static_cast<size_t>(g)]);
     }
+  }
+  return rows;
+}
+
+std::vector<LedgerRow> DataLedger::find_streamed(int64_t set, const Wanted& wanted) const {
+  if (!wanted.sample)
+    base::fail_user(
+        "'{}' is streamed, and its documents have no numbers: --step lists them as FILE:LINE, and --find "
+        "takes a sample",
+        set_name(mixture(), set));
+  std::vector<LedgerRow> rows;
+  for (int64_t step = 0; step < steps(); ++step) {
+    const int64_t sequences = data_.train.position(step + 1) - data_.train.position(step);
+    for (int64_t g = 0; g < sequences; ++g)
+      if (const auto pick = data_.train.pick(step, g); pick->set == set && pick->sample == *wanted.sample)
+        rows.push_back(this->step(step + 1).rows[static_cast<size_t>(g)]);
   }
   return rows;
 }

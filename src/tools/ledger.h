@@ -24,6 +24,7 @@ struct LedgerRow {
   int64_t set = 0, sample = 0, epoch = 0;
   int64_t labels = 0;
   std::vector<data::SamplePart> parts;
+  std::vector<std::string> sources;  // of a stream: FILE:LINE of each part
 };
 
 struct StepLedger {
@@ -59,6 +60,7 @@ class DataLedger {
     bool skipped = false;
   };
   LedgerRow row(int64_t step, int64_t sequence) const;
+  std::vector<LedgerRow> find_streamed(int64_t set, const Wanted& wanted) const;
   config::Recipe recipe_;
   base::Path folder_;
   train::RunData data_;

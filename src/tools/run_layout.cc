@@ -394,7 +394,8 @@ data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
   if (!synthetic && !recipe.data.path.empty()) {
     const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
     const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
-    data::Corpus corpus = data::open_corpus(paths, *tokenizer, 0, {.skip = recipe.data.skip}).corpus;
+    data::Corpus corpus =
+        data::open_corpus(paths, *tokenizer, 0, data::text_options(recipe.data, *tokenizer)).corpus;
     corpus.require_vocab(recipe.model.vocab);
     return split(corpus);
   }

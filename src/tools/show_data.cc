@@ -36,9 +36,11 @@ std::pair<base::Path, base::Path> prepared_paths(const base::Path& path) {
 std::string tokenizer_of(const base::Path& manifest) {
   if (!base::file_exists(manifest)) return "";
   const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
-  return json.is_object() && json.contains("tokenizer") && json["tokenizer"].is_string()
-             ? json["tokenizer"].get<std::string>()
-             : "";
+  if (!json.is_object() || !json.contains("tokenizer")) return "";
+  if (const auto& tokenizer = json["tokenizer"];
+      tokenizer.is_object() && tokenizer.contains("path") && tokenizer["path"].is_string())
+    return tokenizer["path"].get<std::string>();
+  return json["tokenizer"].is_string() ? json["tokenizer"].get<std::string>() : "";
 }
 
 }  // namespace

@@ -540,7 +540,8 @@ VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, cons
 VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) {
   if (options.steps < 1) base::fail_user("verify: --steps must be at least 1, got {}", options.steps);
   exec::require_device(train::device_of(recipe));
-  const bool synthetic = options.synthetic || recipe.data.path.empty();
+  const bool synthetic = options.synthetic || recipe.data.path.empty() || recipe.data.stream ||
+                         recipe.data.format == config::DataFormat::Chat;
   const data::Dataset dataset = training_data(recipe, synthetic);
   const auto batches = [&](const config::Recipe& r) { return training_batches(r, dataset, options.mask); };
   const base::Path from = options.from.empty() ? base::Path() : train::find_checkpoint(options.from);

@@ -240,4 +240,12 @@ void agree_on_program(const config::Recipe& recipe, const compiler::CompileOptio
   base::fail_internal("rank 0 continued although rank {} differs", other);
 }
 
+void agree(comm::World& world, const std::exception_ptr& failure) {
+  int64_t lowest = failure ? world.size() - world.rank().value : 0;
+  world.world().all_reduce(&lowest, 1, base::DType::I64, comm::ReduceOp::Max);
+  if (lowest == 0) return;
+  if (world.size() - world.rank().value == lowest) std::rethrow_exception(failure);
+  world.world().barrier();
+}
+
 }  // namespace quintet::train

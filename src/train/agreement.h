@@ -1,6 +1,8 @@
 // That all ranks of a job run the same recipe and the programs that rank 0 has verified together.
 #pragma once
 
+#include <exception>
+
 #include "comm/communicator.h"
 #include "compiler/compile.h"
 #include "config/recipe.h"
@@ -23,5 +25,9 @@ std::vector<base::Hash> verified_classes(const config::Recipe& recipe,
                                          const compiler::Compiled& mine, int threads);
 // What a rank receives in order to compare.
 int64_t agreement_bytes(int64_t classes);
+
+// Collective check that no rank failed. Otherwise the lowest failing rank throws, which ends the job; the
+// others wait for that, so that one message is printed instead of one per rank.
+void agree(comm::World& world, const std::exception_ptr& failure);
 
 }  // namespace quintet::train

@@ -133,4 +133,7 @@ class Checkpointer {
   checkpoint::Background job_;  // last: it uses the others
 };
 
+// Where the last checkpoint goes when its folder cannot take it, by preference. Collective.
+std::vector<base::Path> other_places(const config::Recipe& recipe, comm::World& world);
+
 }  // namespace quintet::train

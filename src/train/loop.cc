@@ -21,6 +21,7 @@
 #include "observe/progress.h"
 #include "program/allocate.h"
 #include "program/saved_bytes.h"
+#include "train/agreement.h"
 #include "train/checkpointer.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
@@ -33,6 +34,7 @@
 #include "train/run_facts.h"
 #include "train/run_header.h"
 #include "train/step_timeline.h"
+#include "train/stream_places.h"
 
 namespace quintet::train {
 
@@ -60,8 +62,8 @@ struct Prepared {
   int64_t begin_ns = 0;  // of the run
 };
 
-RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
-  return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe);
+RunData load_run_data(const Recipe& recipe, const RunOptions& options, HostShare* share) {
+  return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe, share);
 }
 
 StartOptions start_options(const RunOptions& options) {
@@ -74,10 +76,12 @@ StartOptions start_options(const RunOptions& options) {
 }
 
 Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, const RunOptions& options,
-                 int64_t begin_ns) {
-  RunData data = load_run_data(recipe, options);
+                 int64_t begin_ns, HostShare* share = nullptr) {
+  RunData data = load_run_data(recipe, options, share);
   DataIdentity identity = identity_of(data);
   require_same_data(start, identity);
+  if (start.state && start.state->data == identity) restore_places(data, start.state->streams);
+  if (!options.dry_run || !start.state) open_streams(data, start.state ? start.state->sequences : 0);
   return {std::move(recipe),   std::move(start), std::move(data),
           std::move(identity), std::move(fit),   begin_ns};
 }
@@ -89,31 +93,11 @@ void check_options(const Recipe& recipe, const RunOptions& options) {
                        options.trace->first, options.trace->last, recipe.run.steps);
 }
 
-// Collective check that no rank failed. Otherwise the lowest failing rank throws, which ends the job; the
-// others wait for that, so that one message is printed instead of one per rank.
-void agree(comm::World& world, const std::exception_ptr& failure) {
-  int64_t lowest = failure ? world.size() - world.rank().value : 0;
-  world.world().all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
-  if (lowest == 0) return;
-  if (world.size() - world.rank().value == lowest) std::rethrow_exception(failure);
-  world.world().barrier();
-}
-
 // An error that would be a user's before the first step: something has been written since.
 class FailedRun : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-
-// Where the last checkpoint goes when its folder cannot take it, by preference. Collective.
-std::vector<base::Path> other_places(const Recipe& recipe, comm::World& world) {
-  int64_t stamp = base::now_ns();
-  world.world().broadcast(&stamp, 1, DType::I64, 0);
-  std::vector<base::Path> places;
-  for (const char* folder : {"/var/tmp", "/tmp", "/dev/shm"})
-    places.push_back(base::Path(folder) / fmt::format("quintet-{}-{}", recipe.name, stamp));
-  return places;
-}
 
 // The training loop of one rank.
 class RankLoop {
@@ -320,6 +304,8 @@ class RankLoop {
             .timed_tokens = timed_tokens_,
             .timed_seconds = timed_seconds_,
             .data = identity_,
+            .streams = places_,
+            .tokenizer = data_.tokenizer,
             .recipe = config::to_toml(recipe_),
             .program = fmt::format("{:016x}{:016x}", rank_->compiled().class_hash.high,
                                    rank_->compiled().class_hash.low),
@@ -465,14 +451,17 @@ class RankLoop {
       return;
     }
     agree_on_next();
-    if (is_copied(number) && started_ == step_ && is_running())
+    if (is_copied(number) && started_ == step_ && is_running()) {
+      places_ = gather_places(world_, data_, data_.train.position(step_));
       peers_->copy(step_, base::json_text(to_json(run_state())));
+    }
     // The last state is saved when the run ends.
     if (is_saved(number) && started_ == step_ && step_ < recipe_.run.steps && is_running()) save_checkpoint();
   }
 
   void save_checkpoint() {
     save_at_.reset();
+    places_ = gather_places(world_, data_, data_.train.position(step_));
     checkpoints_->save(step_);
   }
 
@@ -589,6 +578,7 @@ class RankLoop {
     result_.summary.wall_seconds = static_cast<double>(base::now_ns() - run_begin_ns_) / kNanosPerSecond;
     if (first_ && !was_complete())
       guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
+    if (const std::string damage = stream_damage(data_); !damage.empty()) say("data: " + damage, kWarning);
     if (lost_records_ > 0)
       report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
                                     result_.summary.steps));
@@ -629,6 +619,7 @@ class RankLoop {
   // The state that the run leaves. One that ended with numbers that are not finite removes no older
   // checkpoint: one of those is likely what the user goes back to.
   void save_last() {
+    places_ = gather_places(world_, data_, data_.train.position(step_));
     const std::vector<base::Path> elsewhere = other_places(recipe_, world_);
     const auto older =
         result_.summary.end == RunEnd::NonFinite ? Checkpointer::Older::Keep : Checkpointer::Older::Prune;
@@ -680,6 +671,7 @@ class RankLoop {
   bool long_steps_ = false;         // the last step, on any rank
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
+  std::vector<std::string> places_;  // of data streams, at the last save
   RunResult result_;
 };
 
@@ -719,8 +711,15 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
   const int64_t begin_ns = base::now_ns();
   RunResult result;
   comm::run_mpi_world([&](comm::World& world) {
+    // The first process of every host reads the data, then the others map what it has tokenised.
+    int64_t stamp = begin_ns;
+    world.world().broadcast(&stamp, 1, DType::I64, 0);
+    const bool is_first = local_rank == 0;
+    HostShare share(fmt::format("/dev/shm/quintet-{}", stamp),
+                    is_first ? HostShare::Role::First : HostShare::Role::Other);
     std::optional<Prepared> prepared;
     std::exception_ptr failure;
+    std::function<void()> read;
     try {
       Recipe recipe = load();
       config::check_world(recipe, world.size());
@@ -732,11 +731,21 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
       require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
                      options.disabled_passes, exec::shared_memory(exec::Device::Cpu, 0, ranks_here));
-      prepared.emplace(prepare(recipe, std::move(start), fit, options, begin_ns));
+      read = [&prepared, &options, &share, recipe, start, fit, begin_ns] {
+        prepared.emplace(prepare(recipe, start, fit, options, begin_ns, &share));
+      };
+      if (is_first) read();
     } catch (...) {
       failure = std::current_exception();
     }
     agree(world, failure);
+    try {
+      if (!is_first) read();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    agree(world, failure);
+    if (is_first) share.remove();
     const HeaderFacts facts{.backend = "MPI processes",
                             .threads = kernel_threads(prepared->recipe, ranks_here)};
     result = RankLoop(*prepared, options, world, facts, local_rank, ranks_here).run();

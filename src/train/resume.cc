@@ -8,12 +8,15 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
 #include "config/codes.h"
+#include "config/hf/config.h"
 #include "config/parse.h"
 #include "config/print.h"
+#include "tokenizer/tokenizer.h"
 #include "train/checkpointer.h"
 
 namespace quintet::train {
@@ -84,6 +87,7 @@ void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOpti
   bool other_batches = false;
   for (const Difference& d : differences(saved, recipe)) {
     if (!is_exact_key(d.key)) continue;
+    if (d.key == "data.tokenizer" && !start.state->tokenizer.empty()) continue;  // its tokens are compared
     if (d.key.starts_with("batch.") && is_allowed(options, d.key))
       base::fail_user(
           "--allow {}: the position in the data counts batches, so their size cannot change within a run; "
@@ -111,6 +115,39 @@ void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOpti
       folder.string(), refused, nevertheless);
 }
 
+// Weights belong to the tokens that their rows stand for.
+void require_same_tokens(const Recipe& recipe, const std::string& saved_hash, const std::string& saved_path,
+                         const StartOptions& options, const base::Path& folder) {
+  if (saved_hash.empty() || is_allowed(options, "data.tokenizer")) return;
+  const std::string now = tokenizer::vocabulary_hash(*tokenizer::load_tokenizer(recipe.data.tokenizer));
+  if (now == saved_hash) return;
+  base::fail_user(
+      "data.tokenizer = \"{}\" is the tokenizer of another model: its tokens ({}) are not those that {} was "
+      "trained with ({}, from \"{}\"), so its embeddings would be read under other ids. Use that tokenizer, "
+      "or "
+      "continue nevertheless with --allow data.tokenizer",
+      recipe.data.tokenizer, now, folder.string(), saved_hash, saved_path);
+}
+
+// A Hugging Face folder that gives the first weights has their tokenizer.
+void require_tokens_of_folder(const Recipe& recipe, const StartOptions& options) {
+  const base::Path folder(recipe.model.hf);
+  if (recipe.model.hf.empty() || !config::has_tokenizer(folder) || is_allowed(options, "data.tokenizer"))
+    return;
+  const auto theirs = tokenizer::load_tokenizer(folder.string()),
+             ours = tokenizer::load_tokenizer(recipe.data.tokenizer);
+  const auto other = tokenizer::first_other_token(*theirs, *ours);
+  if (!other) return;
+  base::fail_user(
+      "data.tokenizer = \"{}\" is the tokenizer of another model: id {} is {} there and '{}' in the folder "
+      "of "
+      "model.hf, '{}', so its embeddings would be read under other ids. Leave data.tokenizer out, or train "
+      "nevertheless with --allow data.tokenizer",
+      recipe.data.tokenizer, *other,
+      *other < ours->vocab_size() ? fmt::format("'{}'", base::printable(ours->token(*other))) : "not a token",
+      base::printable(theirs->token(*other)), recipe.model.hf);
+}
+
 Start continue_from(Recipe& recipe, const StartOptions& options, const base::Path& folder,
                     Existing existing) {
   const base::Path manifest_file = folder / checkpoint::kManifestFile;
@@ -123,6 +160,11 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   if (options.weights_only) {
     start.lines.push_back(
         fmt::format("starts at step 1 with the weights of {} (step {})", folder.string(), manifest.step));
+    if (manifest.run.is_object() && manifest.run.contains("tokenizer")) {
+      const RunState state = parse_run_state(manifest.run, manifest_file.string());
+      const Recipe saved = config::parse(state.recipe, {}, manifest_file.string());
+      require_same_tokens(recipe, state.tokenizer, saved.data.tokenizer, options, folder);
+    }
     return start;
   }
   start.state = parse_run_state(manifest.run, manifest_file.string());
@@ -143,6 +185,7 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
     start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(),
                                       manifest.step, recipe.run.steps));
   keep_schedule(recipe, saved, *start.state, options, start);
+  require_same_tokens(recipe, start.state->tokenizer, saved.data.tokenizer, options, folder);
   require_same_run(recipe, saved, options, folder, start);
   start.check_data = !is_allowed(options, "data.path");
   if (saved.run.device != recipe.run.device || saved.run.deterministic != recipe.run.deterministic)
@@ -202,6 +245,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
       base::fail_user("--fresh would remove {}, which --from names: choose another folder with --run-dir",
                       from.string());
     if (!from.empty()) return continue_from(recipe, options, from, Existing::Replace);
+    require_tokens_of_folder(recipe, options);
     return {.existing = Existing::Replace};
   }
   const std::optional<checkpoint::Entry> own = store.newest();
@@ -218,6 +262,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
   const Existing existing = killed ? Existing::Replace : Existing::Refuse;
   folder.require_free(existing);
   Start start{.existing = existing};
+  if (from.empty()) require_tokens_of_folder(recipe, options);
   if (!from.empty()) start = continue_from(recipe, options, from, existing);
   if (killed)
     start.lines.push_back(fmt::format(
@@ -245,14 +290,14 @@ DataIdentity identity_of(const RunData& data) {
   const data::Mixture& mixture = data.train.mixture();
   base::Checksum sum;
   for (int64_t i = 0; i < mixture.sets(); ++i) {
-    const uint64_t one = mixture.dataset(i).corpus().fingerprint();
+    const uint64_t one = mixture.set(i).fingerprint();
     sum.add(std::as_bytes(std::span(&one, 1)));
   }
-  return {.tokens = mixture.tokens(),
-          .documents = mixture.documents(),
-          .samples = mixture.samples(),
-          .fingerprint = checkpoint::sum_text(mixture.sets() == 1 ? mixture.dataset(0).corpus().fingerprint()
-                                                                  : sum.value())};
+  return {
+      .tokens = mixture.tokens(),
+      .documents = mixture.documents(),
+      .samples = mixture.samples(),
+      .fingerprint = checkpoint::sum_text(mixture.sets() == 1 ? mixture.set(0).fingerprint() : sum.value())};
 }
 
 void require_same_data(const Start& start, const DataIdentity& now) {

@@ -1,8 +1,10 @@
 #include "train/run_data.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -10,8 +12,11 @@
 #include "config/batch_ramp.h"
 #include "config/blend_shares.h"
 #include "config/codes.h"
+#include "data/arrow_file.h"
+#include "data/chat_source.h"
 #include "data/npy_file.h"
 #include "data/open_corpus.h"
+#include "tokenizer/files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::train {
@@ -21,17 +26,126 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
-data::Corpus read_set(const std::vector<std::string>& path, const config::Data& options,
-                      const tokenizer::Tokenizer& tokenizer, std::string& reading) {
+// Threads that tokenise text at the start, or a stream while a run goes on: few, beside those that train.
+int reading_threads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16); }
+int stream_threads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 8), 1, 4); }
+
+data::ChatFormat chat_format(const config::Chat& chat) {
+  data::ChatFormat format;
+  format.mask.loss = chat.loss == config::ChatLoss::All    ? chat::Loss::All
+                     : chat.loss == config::ChatLoss::Last ? chat::Loss::Last
+                                                           : chat::Loss::Assistant;
+  format.mask.end_of_turn = chat.end_of_turn;
+  format.mask.wall_seconds = -1;  // no date: a template that asks for one is refused
+  if (!chat.date.empty()) {
+    const auto number = [&](size_t at, size_t count) { return std::stoi(chat.date.substr(at, count)); };
+    const std::chrono::sys_days day = std::chrono::year_month_day(
+        std::chrono::year(number(0, 4)), std::chrono::month(static_cast<unsigned>(number(5, 2))),
+        std::chrono::day(static_cast<unsigned>(number(8, 2))));
+    // At noon, which is the same day in nearly every time zone.
+    format.mask.wall_seconds =
+        std::chrono::duration_cast<std::chrono::seconds>((day + std::chrono::hours(12)).time_since_epoch())
+            .count();
+  }
+  return format;
+}
+
+std::vector<base::Path> paths_of(const std::vector<std::string>& path) {
   if (path.empty())
     config::fail_coded(
         config::kDataExists,
         "data.path is not set: training needs text files, folders of text files, or a token file");
-  data::Opened opened = data::open_corpus(std::vector<base::Path>(path.begin(), path.end()), tokenizer,
-                                          kCheckedTokens, {.skip = options.skip});
-  if (!opened.reading.empty()) reading += (reading.empty() ? "" : "; ") + opened.reading;
-  return std::move(opened.corpus);
+  return {path.begin(), path.end()};
 }
+
+// Reads the corpora of a recipe.
+class CorpusReader {
+ public:
+  CorpusReader(const config::Recipe& recipe, HostShare* share)
+      : recipe_(recipe), share_(share), tokenizer_(tokenizer::load_tokenizer(recipe.data.tokenizer)) {}
+
+  const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::string take_reading() { return std::move(reading_); }
+
+  data::Corpus read(const std::vector<std::string>& path) {
+    const std::vector<base::Path> paths = paths_of(path);
+    const bool is_mapped = data::is_tokenised(paths) && !data::is_datasets_folder(paths[0]);
+    if (is_mapped || share_ == nullptr) return read_now(paths);
+    return share_->through([&] { return read_now(paths); });
+  }
+
+  // The streams of a set of text; null for token files, which are mapped.
+  std::optional<data::MixtureSet::Streams> streams(const std::vector<std::string>& path,
+                                                   const std::optional<data::FillInTheMiddle>& fim,
+                                                   std::string_view name) {
+    const std::vector<base::Path> paths = paths_of(path);
+    if (data::is_tokenised(paths)) return std::nullopt;
+    data::StreamOptions options = stream_options(paths, name);
+    options.fim = fim;
+    data::MixtureSet::Streams streams;
+    for (; options.part < options.parts; ++options.part)
+      streams.push_back(std::make_shared<data::SampleStream>(options));
+    return streams;
+  }
+
+  // What validation_fraction holds out of a streamed set, up to `tokens` tokens.
+  data::Corpus held_out(const std::vector<std::string>& path, int64_t tokens) {
+    const auto read = [&] { return data::stream_validation(stream_options(paths_of(path), ""), tokens); };
+    return share_ == nullptr ? read() : share_->through(read);
+  }
+
+ private:
+  void add_reading(const std::string& text) {
+    if (!text.empty()) reading_ += (reading_.empty() ? "" : "; ") + text;
+  }
+
+  data::Corpus open_tokens(const std::vector<base::Path>& paths) {
+    data::Opened opened =
+        data::open_corpus(paths, *tokenizer_, kCheckedTokens, data::text_options(recipe_.data, *tokenizer_));
+    add_reading(opened.reading);
+    return std::move(opened.corpus);
+  }
+
+  data::Corpus read_now(const std::vector<base::Path>& paths) {
+    if (recipe_.data.format == config::DataFormat::Text || data::is_tokenised(paths))
+      return open_tokens(paths);
+    const chat::ChatTokenizer tokenizer(recipe_.data.tokenizer, recipe_.data.chat.chat_template);
+    data::ChatCorpus chat = data::read_chat(paths, tokenizer, chat_format(recipe_.data.chat),
+                                            recipe_.data.damaged == config::Damaged::Skip, reading_threads());
+    add_reading(chat.reading);
+    return std::move(chat.corpus);
+  }
+
+  data::StreamOptions stream_options(const std::vector<base::Path>& paths, std::string_view name) {
+    const config::Data& d = recipe_.data;
+    data::TextOptions text = data::text_options(d, *tokenizer_);
+    data::Reading found;
+    data::StreamOptions options{
+        .files = data::text_files(paths, &found, text.skip),
+        .format = std::move(text.format),
+        .tokenizer = tokenizer_,
+        .end = text.end,
+        .seq_len = d.seq_len,
+        .separate_documents = d.pack,
+        .window = d.stream_window,
+        // Steps in flight, and the next one, whose inputs are read ahead.
+        .held = 3 * recipe_.batch.global / d.stream_parts + d.stream_window,
+        .validation_fraction = d.validation_fraction,
+        .parts = d.stream_parts,
+        .skip_damaged = text.skip_damaged,
+        .tokenizer_id = tokenizer::fingerprint(d.tokenizer),
+        .seed = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "data.stream/" + std::string(name)),
+        .threads = stream_threads()};
+    if (options.files.empty())
+      config::fail_coded(config::kDataHasLabels, "no text in '{}': {}", paths[0].string(), found.text());
+    return options;
+  }
+
+  const config::Recipe& recipe_;
+  HostShare* share_;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  std::string reading_;
+};
 
 void check_corpus(const config::Recipe& recipe, const data::Corpus& corpus) {
   corpus.require_vocab(recipe.model.vocab);
@@ -138,10 +252,26 @@ class DataMaker {
     require_labels(splits.train);
     data::Sampler sampler = sampler_of(recipe_, splits.train, stream);
     if (fim_) splits.train.set_fill_in_the_middle(*fim_);
-    sets_.push_back({set.name, std::move(splits.train), std::move(sampler)});
+    sets_.emplace_back(set.name, std::move(splits.train), std::move(sampler));
     if (splits.validation)
       add_eval(set.name.empty() ? config::kValidationName : set.name, *splits.validation);
   }
+
+  // A set that is tokenised while the run goes on, and what was held out of it.
+  void add_stream(const std::string& name, data::MixtureSet::Streams streams,
+                  const std::optional<data::Corpus>& held_out) {
+    if (streams[0]->options().tokenizer->vocab_size() > recipe_.model.vocab)
+      base::fail_user("data.tokenizer has {} ids, but the model's vocabulary is {}",
+                      streams[0]->options().tokenizer->vocab_size(), recipe_.model.vocab);
+    sets_.emplace_back(name, std::move(streams));
+    if (!held_out) return;
+    data::Dataset dataset(*held_out, recipe_.data.seq_len, recipe_.data.pack, 0,
+                          (held_out->tokens() - 1) / recipe_.data.seq_len);
+    require_labels(dataset);
+    add_eval(name.empty() ? config::kValidationName : name, std::move(dataset));
+  }
+
+  const std::optional<data::FillInTheMiddle>& fim() const { return fim_; }
 
   void add_eval_set(const NamedCorpus& set) {
     check_corpus(recipe_, set.corpus);
@@ -156,7 +286,7 @@ class DataMaker {
     for (auto& [name, dataset] : later_) add_eval(name, std::move(dataset));
     data::Mixture mixture =
         sets_[0].name.empty()
-            ? data::Mixture(std::move(sets_[0].dataset), std::move(sets_[0].sampler))
+            ? data::Mixture(std::move(sets_[0]))
             : data::Mixture(std::move(sets_), data::Blend(*config::whole_shares(recipe_.data.blend)));
     const config::BatchRamp ramp(recipe_);
     require_lasting(mixture, ramp.end().sequences);
@@ -165,7 +295,8 @@ class DataMaker {
                                                             .accumulation = recipe_.batch.accumulation,
                                                             .dp = recipe_.parallel.dp()}),
                 .evals = std::move(evals_),
-                .reading = {}};
+                .reading = {},
+                .tokenizer = {}};
     std::vector<data::BatchStart> stages;
     for (const config::BatchRamp::Stage& s : ramp.stages())
       stages.push_back({.step = s.first_step, .position = s.first_sequence, .accumulation = s.accumulation});
@@ -188,8 +319,8 @@ class DataMaker {
     if (mixture.set(0).name.empty()) return;
     for (size_t i = 0; i < recipe_.data.blend.size(); ++i) {
       const auto set = static_cast<int64_t>(i);
-      const int64_t taken = mixture.taken(set, sequences), has = mixture.dataset(set).size();
-      if (recipe_.data.blend[i].repeat || taken <= has) continue;
+      const int64_t taken = mixture.taken(set, sequences), has = mixture.set(set).samples();
+      if (recipe_.data.blend[i].repeat || taken <= has) continue;  // a stream may repeat
       config::fail_coded(
           config::kDataLasts,
           "data.blend: \"{}\" has {} sequences, but the run takes {} ({:.2f} epochs) and repeat is "
@@ -227,24 +358,43 @@ int64_t EvalData::sequences_read(const config::Recipe& recipe) const {
 
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   DataMaker maker(recipe);
-  if (recipe.data.fim.rate > 0) maker.set_tokenizer(*tokenizer::load_tokenizer(recipe.data.tokenizer));
+  const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
+  maker.set_tokenizer(*tokenizer);
   maker.add_set({"", corpus}, "data.order");
-  return maker.finish();
+  RunData data = maker.finish();
+  data.tokenizer = tokenizer::vocabulary_hash(*tokenizer);
+  return data;
 }
 
-RunData load_data(const config::Recipe& recipe) {
-  const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
-  std::string reading;
+RunData load_data(const config::Recipe& recipe, HostShare* share) {
+  CorpusReader reader(recipe, share);
   DataMaker maker(recipe);
-  maker.set_tokenizer(*tokenizer);
-  if (recipe.data.blend.empty())
-    maker.add_set({"", read_set(recipe.data.path, recipe.data, *tokenizer, reading)}, "data.order");
-  for (const config::BlendSet& set : recipe.data.blend)
-    maker.add_set({set.name, read_set(set.path, recipe.data, *tokenizer, reading)}, "data.order/" + set.name);
-  for (const config::EvalSet& set : recipe.eval.sets)
-    maker.add_eval_set({set.name, read_set(set.path, recipe.data, *tokenizer, reading)});
+  maker.set_tokenizer(reader.tokenizer());
+  bool any_stream = false;
+  const auto add = [&](const std::string& name, const std::vector<std::string>& path,
+                       const std::string& order) {
+    if (recipe.data.stream) {
+      if (auto streams = reader.streams(path, maker.fim(), name)) {
+        std::optional<data::Corpus> held_out;
+        if (recipe.data.validation_fraction > 0 && recipe.eval.every > 0)
+          held_out =
+              reader.held_out(path, recipe.eval.batches * recipe.batch.global * recipe.data.seq_len + 1);
+        any_stream = true;
+        return maker.add_stream(name, *std::move(streams), held_out);
+      }
+    }
+    maker.add_set({name, reader.read(path)}, order);
+  };
+  if (recipe.data.blend.empty()) add("", recipe.data.path, "data.order");
+  for (const config::BlendSet& set : recipe.data.blend) add(set.name, set.path, "data.order/" + set.name);
+  if (recipe.data.stream && !any_stream)
+    config::fail_coded(config::kDataIsSound,
+                       "data.stream = true, but the data are token files, which are mapped, not streamed: "
+                       "remove data.stream, or name text in data.path");
+  for (const config::EvalSet& set : recipe.eval.sets) maker.add_eval_set({set.name, reader.read(set.path)});
   RunData data = maker.finish();
-  data.reading = std::move(reading);
+  data.reading = reader.take_reading();
+  data.tokenizer = tokenizer::vocabulary_hash(reader.tokenizer());
   return data;
 }
 

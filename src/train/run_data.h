@@ -7,6 +7,7 @@
 
 #include "config/recipe.h"
 #include "data/batch.h"
+#include "train/host_share.h"
 
 namespace quintet::train {
 
@@ -26,11 +27,13 @@ struct RunData {
   data::Batches train;
   std::vector<EvalData> evals;  // what validation_fraction holds out of each set, then eval.sets
   std::string reading;          // files read and skipped; empty for token files and given corpora
+  std::string tokenizer;        // tokenizer::vocabulary_hash
 };
 
 // Loads recipe.data. UserError when the path is not set, missing, empty, too short, damaged, exceeds the
 // model's vocabulary, or has no label to learn from, and when a set that may not repeat is too small.
-RunData load_data(const config::Recipe& recipe);
+// With `share`, text is tokenised by one process of a host.
+RunData load_data(const config::Recipe& recipe, HostShare* share = nullptr);
 // The same from a given corpus; ignores recipe.data.path and recipe.data.blend.
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);
 // How a recipe cuts a corpus into samples.

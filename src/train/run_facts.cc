@@ -19,13 +19,14 @@ Json data_json(const config::Recipe& recipe, const RunData& data) {
   int64_t held_out = 0;
   Json sets = Json::array(), evals = Json::array();
   for (int64_t i = 0; i < train.sets(); ++i) {
-    const data::Dataset& set = train.dataset(i);
-    sets.push_back({{"name", train.set(i).name},
-                    {"tokens", set.corpus().tokens()},
-                    {"documents", set.corpus().documents()},
-                    {"sequences", set.size()},
+    const data::MixtureSet& set = train.set(i);
+    sets.push_back({{"name", set.name},
+                    {"streamed", set.is_streamed()},
+                    {"tokens", set.tokens()},
+                    {"documents", set.documents()},
+                    {"sequences", set.samples()},
                     {"share", train.share(i)},
-                    {"fingerprint", checkpoint::sum_text(set.corpus().fingerprint())}});
+                    {"fingerprint", checkpoint::sum_text(set.fingerprint())}});
   }
   for (const EvalData& eval : data.evals) {
     const int64_t sequences = eval.batches.mixture().samples();

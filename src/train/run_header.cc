@@ -94,11 +94,26 @@ class Header {
            counted(all, "parameter"), counted(frozen_tensors, "tensor"));
   }
 
+  // What is tokenised while the run goes on; empty for data that are all there.
+  std::string stream_text() const {
+    const data::Mixture& train = data_.train.mixture();
+    int64_t files = 0;
+    for (int64_t i = 0; i < train.sets(); ++i)
+      if (train.set(i).is_streamed())
+        files += static_cast<int64_t>(train.set(i).streams()[0]->options().files.size());
+    if (files == 0) return "";
+    return fmt::format("{} streamed, shuffled in windows of {}{}", counted(files, "file"),
+                       counted(r_.data.stream_window, "sequence"),
+                       r_.data.stream_parts > 1 ? fmt::format(", in {} parts", r_.data.stream_parts) : "");
+  }
+
   void corpus() {
     const data::Mixture& train = data_.train.mixture();
-    std::string text = fmt::format("{} in {}: {} of {} tokens", counted(train.tokens(), "token"),
-                                   counted(train.documents(), "document"),
-                                   counted(train.samples(), "sequence"), r_.data.seq_len);
+    std::string text = stream_text();
+    if (train.samples() > 0)
+      text += fmt::format("{}{} in {}: {} of {} tokens", text.empty() ? "" : "; ",
+                          counted(train.tokens(), "token"), counted(train.documents(), "document"),
+                          counted(train.samples(), "sequence"), r_.data.seq_len);
     int64_t held_out = 0;
     for (const EvalData& eval : data_.evals) held_out += eval.batches.mixture().samples();
     if (held_out > 0) text += fmt::format(" for training, {} for validation", thousands(held_out));
@@ -128,10 +143,14 @@ class Header {
       const data::MixtureSet& set = train.set(i);
       if (set.name.empty()) return;
       const int64_t taken = train.taken(i, sequences);
+      if (set.is_streamed()) {
+        line(i == 0 ? "blend" : "", "{}: {:.4g} % of the sequences, {} of {}, streamed", set.name,
+             100 * train.share(i), thousands(taken), thousands(sequences));
+        continue;
+      }
       line(i == 0 ? "blend" : "", "{}: {:.4g} % of the sequences, {} of {}, {:.2f} epochs of {}", set.name,
            100 * train.share(i), thousands(taken), thousands(sequences),
-           static_cast<double>(taken) / static_cast<double>(set.dataset.size()),
-           counted(set.dataset.corpus().tokens(), "token"));
+           static_cast<double>(taken) / static_cast<double>(set.samples()), counted(set.tokens(), "token"));
     }
   }
 
@@ -180,7 +199,11 @@ class Header {
 
   void short_corpus() {
     const data::Mixture& train = data_.train.mixture();
-    line("data", "{} in {}{}", counted(train.tokens(), "token"), counted(train.documents(), "document"),
+    std::string text = stream_text();
+    if (train.samples() > 0)
+      text += fmt::format("{}{} in {}", text.empty() ? "" : "; ", counted(train.tokens(), "token"),
+                          counted(train.documents(), "document"));
+    line("data", "{}{}", text,
          r_.data.validation_fraction > 0
              ? fmt::format(", {:g} % for validation", 100 * r_.data.validation_fraction)
              : "");

@@ -56,6 +56,8 @@ Json to_json(const RunState& s) {
             {"documents", s.data.documents},
             {"samples", s.data.samples},
             {"fingerprint", s.data.fingerprint}}},
+          {"streams", s.streams},
+          {"tokenizer", s.tokenizer},
           {"program", s.program},
           {"gemm_algorithms", s.algorithms},
           {"recipe", s.recipe}};
@@ -66,6 +68,8 @@ RunState parse_run_state(const Json& json, const std::string& source) {
     RunState s{.step = json.at("step").get<int64_t>(),
                .sequences = json.at("sequences").get<int64_t>(),
                .schedule_steps = json.at("schedule_steps").get<int64_t>(),
+               .streams = json.value("streams", std::vector<std::string>()),
+               .tokenizer = json.value("tokenizer", std::string()),
                .recipe = json.at("recipe").get<std::string>(),
                .program = json.at("program").get<std::string>(),
                .version = json.at("version").get<std::string>(),

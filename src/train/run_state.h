@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "checkpoint/manifest.h"
 #include "train/noise_scale.h"
@@ -30,10 +31,12 @@ struct RunState {
   int64_t timed_tokens = 0;
   double timed_seconds = 0;
   DataIdentity data;
-  std::string recipe;      // resolved, TOML
-  std::string program;     // hash of rank 0's class
-  std::string version;     // of Quintet
-  std::string algorithms;  // tuned GEMM algorithms, on GPUs
+  std::vector<std::string> streams;  // train::stream_places
+  std::string tokenizer;             // tokenizer::vocabulary_hash; empty in checkpoints of older versions
+  std::string recipe;                // resolved, TOML
+  std::string program;               // hash of rank 0's class
+  std::string version;               // of Quintet
+  std::string algorithms;            // tuned GEMM algorithms, on GPUs
 };
 
 checkpoint::Json to_json(const RunState& state);

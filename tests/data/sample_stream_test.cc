@@ -41,10 +41,10 @@ class Stream : public testing::Test {
   std::string text_of(const SampleStream& stream, int64_t windows) {
     std::string out;
     for (int64_t w = 0; w < windows; ++w) {
-      const auto window = stream.at(w * options.window).window;
-      EXPECT_EQ(window->size(), options.window);
-      for (int64_t i = 0; i < window->size(); ++i)
-        for (const int32_t id : window->get(i).tokens) out.push_back(static_cast<char>(id));
+      const auto window = stream.find(w * options.window).window;
+      EXPECT_EQ(window->dataset.size(), options.window);
+      for (int64_t i = 0; i < window->dataset.size(); ++i)
+        for (const int32_t id : window->dataset.get(i).tokens) out.push_back(static_cast<char>(id));
     }
     return out;
   }
@@ -83,7 +83,8 @@ TEST_F(Stream, PositionsAreAShuffleOfEachWindow) {
   std::set<std::vector<int64_t>> orders;
   for (int64_t w = 0; w < 5; ++w) {
     std::vector<int64_t> order;
-    for (int64_t i = 0; i < options.window; ++i) order.push_back(stream.at(w * options.window + i).index);
+    for (int64_t i = 0; i < options.window; ++i)
+      order.push_back(stream.find(stream.sample_at(w * options.window + i)).index);
     orders.insert(order);
     std::sort(order.begin(), order.end());
     for (int64_t i = 0; i < options.window; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
@@ -92,8 +93,8 @@ TEST_F(Stream, PositionsAreAShuffleOfEachWindow) {
 }
 
 Sample sample_at(const SampleStream& stream, int64_t position) {
-  const auto place = stream.at(position);
-  return place.window->get(place.index);
+  const auto place = stream.find(stream.sample_at(position));
+  return place.window->dataset.get(place.index);
 }
 
 void expect_same(const Sample& a, const Sample& b) {
@@ -143,9 +144,9 @@ TEST_F(Stream, IsOneDatasetAcrossWindows) {
   const Corpus corpus = Corpus::from_documents("reference", 256, ids);
   const Dataset dataset(corpus, 10, true, 0, (corpus.tokens() - 1) / 10);
   for (int64_t s = 0; s < dataset.size(); ++s) {
-    const auto window = stream.at(s / 8 * 8).window;
-    expect_same(window->get(s % 8), dataset.get(s));
-    EXPECT_EQ(window->valid_labels(s % 8), dataset.valid_labels(s));
+    const auto window = stream.find(s / 8 * 8).window;
+    expect_same(window->dataset.get(s % 8), dataset.get(s));
+    EXPECT_EQ(window->dataset.valid_labels(s % 8), dataset.valid_labels(s));
   }
 }
 
@@ -153,7 +154,7 @@ TEST_F(Stream, ValidationDocumentsAreNeverTrainedOn) {
   write_files(4);
   options.validation_fraction = 0.2;
   SampleStream stream(options);
-  const Corpus held = *stream.validation(1'000'000);
+  const Corpus held = stream_validation(options, 1'000'000);
   std::set<std::string> out;
   for (int64_t d = 0; d < held.documents(); ++d) {
     const auto offsets = held.offsets().subspan(static_cast<size_t>(d), 2);
@@ -167,9 +168,9 @@ TEST_F(Stream, ValidationDocumentsAreNeverTrainedOn) {
   for (const std::string& d : documents) length += d.size();
   const std::string text = text_of(stream, static_cast<int64_t>(length / 80 + 1));
   for (const std::string& d : documents) EXPECT_EQ(text.find(d) == std::string::npos, out.contains(d)) << d;
-  EXPECT_EQ(stream.validation(30)->tokens(), 30);
+  EXPECT_EQ(stream_validation(options, 30).tokens(), 30);
   options.validation_fraction = 1e-9;
-  EXPECT_CONTAINS(user_error([&] { SampleStream(options).validation(100); }), "holds out 0 tokens");
+  EXPECT_CONTAINS(user_error([&] { stream_validation(options, 100); }), "holds out 0 tokens");
 }
 
 TEST_F(Stream, FaultsReachTheReader) {
@@ -180,11 +181,11 @@ TEST_F(Stream, FaultsReachTheReader) {
   {
     SampleStream stream(options);
     for (int i = 0; i < 2; ++i)
-      EXPECT_CONTAINS(user_error([&] { stream.at(0); }),
+      EXPECT_CONTAINS(user_error([&] { stream.find(0); }),
                       "bad.jsonl:2: no field \"text\"; the fields are: txt");
   }
   std::ofstream(bad, std::ios::trunc) << "\n";
-  EXPECT_CONTAINS(user_error([&] { SampleStream(options).at(0); }), "no text in");
+  EXPECT_CONTAINS(user_error([&] { SampleStream(options).find(0); }), "no text in");
   EXPECT_CONTAINS(user_error([&] { parse_cursor("1 2 x"); }), "not the place of a data stream");
 }
 

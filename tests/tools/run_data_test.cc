@@ -14,19 +14,16 @@
 #include "support/small_recipe.h"
 #include "tools/ledger.h"
 #include "tools/run_layout.h"
+#include "tools/run_support.h"
 #include "train/support.h"
 
 namespace quintet {
 namespace {
 
+using test::Sets;
 using test::SmallRun;
 using test::user_error;
-using Sets = std::vector<std::string>;
-
-Sets operator+(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
+using test::operator+;
 
 const Sets kF64 = {"precision.compute=\"f64\"", "checkpoint.every=100"};
 
@@ -56,24 +53,6 @@ class BlendRun : public SmallRun {
                                 set("y", weights == "tokens" ? "3000" : "0.3") + "]"};
   }
 };
-
-train::RunOptions stopped_after(int64_t step) {
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  train::RunOptions options;
-  options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
-  options.interrupted = [=] { return *done ? 15 : 0; };
-  return options;
-}
-
-void expect_equal_losses(const SmallRun& a, const SmallRun& b) {
-  const auto x = test::read_metrics(a.run_folder().metrics()),
-             y = test::read_metrics(b.run_folder().metrics());
-  ASSERT_EQ(x.size(), y.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    EXPECT_NEAR(x[i].at("loss").get<double>(), y[i].at("loss").get<double>(), 1e-10) << i;
-    EXPECT_EQ(x[i].at("tokens"), y[i].at("tokens"));
-  }
-}
 
 // The order of samples is a pure function of recipe and seed: not of the layout, not of where the run began.
 TEST(RunData, SamplesDependOnRecipeAndSeedOnly) {
@@ -184,14 +163,14 @@ TEST(RunData, BlendsResumeExactlyInAnyLayout) {
                                             {"data.curriculum.by=\"length\""}}) {
     const BlendRun whole, changed;
     whole.train(kF64 + whole.blend() + more);
-    changed.train(kF64 + changed.blend() + more, stopped_after(2));
+    changed.train(kF64 + changed.blend() + more, test::stopped_after(2));
     train::RunOptions options;
     options.allow = {"data.blend"};  // the same data in another folder
     changed.train(kF64 + changed.blend() + more +
                       Sets{"parallel.dp_shard=4", "parallel.tp=1", "batch.micro=1",
                            "parallel.sequence_parallel=false", "parallel.zero=2"},
                   options);
-    expect_equal_losses(whole, changed);
+    test::expect_equal_losses(whole, changed);
   }
 }
 

@@ -152,6 +152,10 @@ Value raise_exception_global(Runtime&, Call& call) {
 Value strftime_now_global(Runtime& runtime, Call& call) {
   const std::string format = text_argument(*call.bind({"format"}, 1)[0], "the format of strftime_now");
   if (format.size() > 1000) fault("strftime_now: a format of more than 1,000 bytes");
+  if (runtime.wall_seconds() < 0)
+    fault(
+        "the template writes today's date (strftime_now), so its text would differ from day to day; set "
+        "data.chat.date = \"YYYY-MM-DD\"");
   const auto seconds = static_cast<time_t>(runtime.wall_seconds());
   std::tm local{};
   localtime_r(&seconds, &local);

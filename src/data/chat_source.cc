@@ -1,0 +1,182 @@
+#include "data/chat_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/parallel_for.h"
+#include "base/printable.h"
+#include "base/text.h"
+#include "config/codes.h"
+
+namespace quintet::data {
+namespace {
+
+using chat::Json;
+
+Json parse_line(std::string_view text) {
+  Json record = Json::parse(text, nullptr, false);
+  if (record.is_discarded()) base::fail_user("not valid JSON");
+  return record;
+}
+
+void encode_line(const chat::ChatTokenizer& tokenizer, const ChatLine& line, const ChatFormat& format,
+                 ChatResult& result) {
+  if (!line.damage.empty()) throw base::UserError(line.damage);
+  chat::Record record = chat::parse_record(parse_line(line.text), line.format);
+  if (line.format == chat::Format::Prompts) {
+    result.documents.push_back(chat::encode_prompt(tokenizer, record.example, format.mask));
+    result.columns = base::json_text(record.columns) + "\n";
+    return;
+  }
+  if (!format.split_turns || record.example.messages.empty()) {
+    result.documents.push_back(chat::encode_example(tokenizer, record.example, format.mask));
+    if (record.rejected)
+      result.documents.push_back(chat::encode_example(tokenizer, *record.rejected, format.mask));
+    return;
+  }
+  if (record.rejected) base::fail_user("--split-turns does not apply to preference pairs");
+  chat::MaskOptions last = format.mask;
+  last.loss = chat::Loss::Last;
+  for (size_t count = 1; count <= record.example.messages.size(); ++count) {
+    if (record.example.trainable[count - 1] == 0) continue;
+    chat::Example turn = record.example;
+    turn.messages.erase(turn.messages.begin() + static_cast<int64_t>(count), turn.messages.end());
+    turn.trainable.assign(count, 0);
+    turn.trainable.back() = 1;
+    result.documents.push_back(chat::encode_example(tokenizer, turn, last));
+  }
+  if (result.documents.empty())
+    base::fail_user("no token would be trained: no message of the assistant is left");
+}
+
+}  // namespace
+
+ChatLines::ChatLines(std::vector<base::Path> files, const std::string& format)
+    : reader_(std::move(files), {}) {
+  if (!format.empty()) given_ = chat::format_of_name(format);
+}
+
+bool ChatLines::next(ChatLine& line) {
+  text::Record record;
+  if (!reader_.next(record)) return false;
+  line.text = std::move(record.bytes);
+  line.where = fmt::format(
+      "{}:{}", base::printable(reader_.files()[static_cast<size_t>(record.file)].string()), record.number);
+  line.damage = std::move(record.damage);
+  if (record.file != file_) known_ = given_;
+  file_ = record.file;
+  if (!known_ && line.damage.empty()) {
+    try {
+      known_ = chat::detect_format(parse_line(line.text));
+    } catch (const base::UserError& error) {
+      base::fail_user("{}: {}", line.where, error.what());
+    }
+  }
+  line.format = known_.value_or(chat::Format::Messages);
+  return true;
+}
+
+std::vector<base::Path> chat_files(const std::vector<base::Path>& paths) {
+  std::vector<base::Path> files;
+  for (const base::Path& path : paths) {
+    if (base::directory_exists(path)) {
+      for (const base::Path& file : base::list_files(path))
+        if (text::kind_of(file) != text::FileKind::Text) files.push_back(file);
+    } else if (base::file_exists(path) && text::kind_of(path) == text::FileKind::Text) {
+      base::fail_user(
+          "'{}' is not a .jsonl or .parquet file: conversations are JSON lines, one object each, or rows",
+          base::printable(path.string()));
+    } else {
+      files.push_back(path);
+    }
+  }
+  if (files.empty())
+    config::fail_coded(config::kDataExists, "there are no .jsonl or .parquet files in the input");
+  return files;
+}
+
+std::vector<ChatResult> encode_lines(const chat::ChatTokenizer& tokenizer, std::span<const ChatLine> lines,
+                                     const ChatFormat& format, int threads) {
+  std::vector<ChatResult> results(lines.size());
+  const size_t share = std::max<size_t>(1, lines.size() / (static_cast<size_t>(threads) * 8));
+  base::parallel_for(threads, (lines.size() + share - 1) / share, [&](size_t part) {
+    for (size_t i = part * share; i < std::min(lines.size(), (part + 1) * share); ++i) try {
+        encode_line(tokenizer, lines[i], format, results[i]);
+      } catch (const base::UserError& error) {
+        results[i] = {.documents = {}, .columns = {}, .problem = ""};
+        results[i].problem = fmt::format("{}: {}", lines[i].where, error.what());
+      }
+  });
+  return results;
+}
+
+void TurnEnds::require_some() const {
+  if (turns_ == 0 || ended_ > 0) return;
+  if (!end_of_turn_.empty())
+    base::fail_user("no trained turn ends with '{}' (--end-of-turn, data.chat.end_of_turn)",
+                    base::printable(end_of_turn_));
+  base::fail_user(
+      "the template never trains a token that ends a turn: none of {} trained turns ends with a special "
+      "token. "
+      "Move the end-of-turn token into the generation block, or name the text that ends a turn "
+      "(--end-of-turn, data.chat.end_of_turn in a recipe)",
+      turns_);
+}
+
+ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatTokenizer& tokenizer,
+                     const ChatFormat& format, bool skip_damaged, int threads) {
+  const std::vector<base::Path> files = chat_files(paths);
+  std::string name;
+  for (const base::Path& path : paths) name += (name.empty() ? "" : ", ") + path.string();
+  CorpusBuilder corpus(name, tokenizer.tokens().vocab_size());
+  TurnEnds ends(format.mask.end_of_turn);
+  int64_t examples = 0, damaged = 0;
+  std::string first_damage;
+  ChatLines lines(files, format.format);
+  std::vector<ChatLine> batch;
+  const auto encode = [&] {
+    for (const ChatResult& result : encode_lines(tokenizer, batch, format, threads)) {
+      if (!result.problem.empty()) {
+        if (!skip_damaged)
+          base::fail_user("{}; data.damaged = \"skip\" leaves such lines out and counts them",
+                          result.problem);
+        if (damaged++ == 0) first_damage = result.problem;
+        continue;
+      }
+      ++examples;
+      for (const chat::Encoded& document : result.documents) {
+        ends.add(document);
+        corpus.add_document(document.ids, document.trained);
+      }
+    }
+    ends.require_some();
+    batch.clear();
+  };
+  for (ChatLine line; lines.next(line);) {
+    if (line.format == chat::Format::Preference || line.format == chat::Format::Prompts)
+      base::fail_user(
+          "{}: format '{}' has {}, which no loss over tokens trains: data.format = \"chat\" takes "
+          "conversations; "
+          "'quintet prepare --chat' makes token files of all formats",
+          line.where, chat::format_name(line.format),
+          line.format == chat::Format::Preference ? "preference pairs" : "prompts without answers");
+    batch.push_back(std::move(line));
+    if (batch.size() == kChatBatch) encode();
+  }
+  encode();
+  if (corpus.tokens() == 0)
+    config::fail_coded(config::kDataHasLabels, "no conversations in '{}': {} lines cannot be used{}", name,
+                       damaged, first_damage.empty() ? "" : "; the first: " + first_damage);
+  std::string reading =
+      fmt::format("{} file{}, {} conversation{}", files.size(), files.size() == 1 ? "" : "s",
+                  base::thousands(examples), examples == 1 ? "" : "s");
+  if (damaged > 0)
+    reading += fmt::format("; {} line{} left out, the first: {}", base::thousands(damaged),
+                           damaged == 1 ? "" : "s", first_damage);
+  return {corpus.finish(), std::move(reading)};
+}
+
+}  // namespace quintet::data

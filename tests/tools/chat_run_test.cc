@@ -1,0 +1,187 @@
+// Conversations in a recipe, and the tokenizers that data, checkpoints and models belong to.
+#include <gtest/gtest.h>
+
+#include "chat/tiny_tokenizer.h"
+#include "prepare/prepare.h"
+#include "tools/prepare_chat.h"
+#include "tools/run_support.h"
+#include "train/run_data.h"
+#include "train/support.h"
+
+namespace quintet {
+namespace {
+
+using test::Sets;
+using test::SmallRun;
+using test::user_error;
+using test::operator+;
+
+std::string chat_line(const std::string& question, const std::string& answer) {
+  return R"({"messages": [{"role": "user", "content": ")" + question +
+         R"("}, {"role": "assistant", "content": ")" + answer + R"("}]})" + "\n";
+}
+
+class ChatRun : public SmallRun {
+ public:
+  ChatRun() {
+    test::write_tiny_tokenizer(*this / "tokenizer");
+    std::string lines;
+    for (int i = 0; i < 80; ++i)
+      lines += chat_line("question " + std::to_string(i), "answer " + std::to_string(i * i));
+    base::write_file_atomically(*this / "chat.jsonl", lines);
+  }
+  Sets sets(const Sets& more = {}, const std::string& data = "chat.jsonl") const {
+    return Sets{"data.path=\"" + (*this / data).string() + "\"",
+                "data.tokenizer=\"" + (*this / "tokenizer").string() + "\"", "data.validation_fraction=0",
+                "precision.compute=\"f64\""} +
+           more;
+  }
+};
+
+// A recipe that names the conversations trains on what `prepare --chat` would have written.
+TEST(ChatRun, ConversationsAreTrainedAsPreparedOnes) {
+  const ChatRun direct, prepared;
+  const Sets best_fit = {"data.packing=\"best-fit\""};
+  direct.train(direct.sets(best_fit + Sets{"data.format=\"chat\""}));
+  tools::PrepareChatOptions options;
+  options.source.inputs = {(prepared / "chat.jsonl").string()};
+  options.source.tokenizer = (prepared / "tokenizer").string();
+  options.out = prepared / "folder";
+  const tools::PreparedChat written = tools::prepare_chat(options);
+  prepared.train(prepared.sets(best_fit, "folder"));  // the folder itself
+  const auto x = test::read_metrics(direct.run_folder().metrics()),
+             y = test::read_metrics(prepared.run_folder().metrics());
+  ASSERT_EQ(x.size(), 6U);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(x[i].at("loss"), y[i].at("loss"));
+    EXPECT_EQ(x[i].at("tokens"), y[i].at("tokens"));
+  }
+  const train::RunData data = train::load_data(direct.recipe(direct.sets({"data.format=\"chat\""})));
+  const data::Corpus& corpus = data.train.mixture().dataset(0).corpus();
+  EXPECT_EQ(std::ranges::count(corpus.trained(), 1), written.trained);
+  EXPECT_LT(written.trained, written.tokens / 2);
+  EXPECT_CONTAINS(data.reading, "1 file, 80 conversations");
+  // Everything is trained on request.
+  const train::RunData all =
+      train::load_data(direct.recipe(direct.sets({"data.format=\"chat\"", "data.chat.loss=\"all\""})));
+  EXPECT_EQ(std::ranges::count(all.train.mixture().dataset(0).corpus().trained(), 1), written.tokens);
+}
+
+TEST(ChatRun, BadConversationsAreRefusedBeforeTraining) {
+  const ChatRun run;
+  const auto refused = [&](const std::string& lines, const Sets& more = {}) {
+    base::write_file_atomically(run / "bad.jsonl", lines);
+    return user_error(
+        [&] { train::load_data(run.recipe(run.sets(Sets{"data.format=\"chat\""} + more, "bad.jsonl"))); });
+  };
+  EXPECT_CONTAINS(refused(chat_line("a", "b") + "{\n"), "bad.jsonl:2: not valid JSON");
+  EXPECT_CONTAINS(refused(chat_line("a", "b") + "{\n"), "data.damaged = \"skip\"");
+  EXPECT_CONTAINS(refused("{\"text\": \"x\"}\n"), "bad.jsonl:1: ");
+  EXPECT_CONTAINS(refused("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"),
+                  "preference pairs");
+  EXPECT_CONTAINS(refused(""), "no conversations");
+  EXPECT_CONTAINS(refused(chat_line("a", "b"), {"data.tokenizer=\"bytes\""}), "no chat template");
+  base::write_file_atomically(run / "bad.txt", "text");
+  EXPECT_CONTAINS(
+      user_error([&] { train::load_data(run.recipe(run.sets({"data.format=\"chat\""}, "bad.txt"))); }),
+      "conversations are JSON lines");
+  // What was left out is counted.
+  base::write_file_atomically(run / "bad.jsonl", chat_line("a", "b") + "{\n" + chat_line("c", "d"));
+  const config::Recipe recipe = run.recipe(run.sets(
+      {"data.format=\"chat\"", "data.damaged=\"skip\"", "data.seq_len=8", "batch.global=4", "batch.micro=1"},
+      "bad.jsonl"));
+  EXPECT_CONTAINS(train::load_data(recipe).reading, "2 conversations; 1 line left out, the first: ");
+}
+
+// A template with today's date would make other tokens every day.
+TEST(ChatRun, TodaysDateIsARecipesKey) {
+  const ChatRun run;
+  base::write_file_atomically(
+      run / "dated.jinja",
+      "{{ strftime_now('%d %B %Y') }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+      "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% endfor %}");
+  const Sets dated = {"data.format=\"chat\"",
+                      "data.chat.template=\"" + (run / "dated.jinja").string() + "\""};
+  EXPECT_CONTAINS(user_error([&] { train::load_data(run.recipe(run.sets(dated))); }), "data.chat.date");
+  const train::RunData data =
+      train::load_data(run.recipe(run.sets(dated + Sets{"data.chat.date=\"2026-01-31\""})));
+  std::vector<int32_t> ids(15);
+  data.train.mixture().dataset(0).corpus().read(0, ids);
+  EXPECT_EQ(std::string(ids.begin(), ids.end()), "31 January 2026");
+}
+
+// ---- tokenizers
+
+// The same sizes, but two tokens have changed places.
+void write_other_tokenizer(const base::Path& folder) {
+  test::write_tiny_tokenizer(folder);
+  auto json = test::read_json(folder / "tokenizer.json");
+  std::swap(json["model"]["vocab"]["a"], json["model"]["vocab"]["b"]);
+  base::write_file_atomically(folder / "tokenizer.json", json.dump());
+}
+
+TEST(TokenizerIdentity, PreparedDataBelongToTheirTokenizer) {
+  const ChatRun run;
+  write_other_tokenizer(run / "other");
+  prepare::Options options;
+  options.inputs = {(run / "data.txt").string()};
+  options.tokenizer = (run / "tokenizer").string();
+  options.out = run / "prepared";
+  prepare::prepare(options);
+  EXPECT_NO_THROW(train::load_data(run.recipe(run.sets({}, "prepared"))));
+  const Sets other = {"data.tokenizer=\"" + (run / "other").string() + "\""};
+  for (const char* path : {"prepared", "prepared/tokens"}) {
+    const std::string message = user_error([&] { train::load_data(run.recipe(run.sets(other, path))); });
+    EXPECT_CONTAINS(message, "was prepared with the tokenizer");
+    EXPECT_CONTAINS(message, "Q2003");
+  }
+  tools::PrepareChatOptions chat;
+  chat.source.inputs = {(run / "chat.jsonl").string()};
+  chat.source.tokenizer = (run / "tokenizer").string();
+  chat.out = run / "chat";
+  tools::prepare_chat(chat);
+  EXPECT_CONTAINS(user_error([&] { train::load_data(run.recipe(run.sets(other, "chat"))); }),
+                  "was prepared with the tokenizer");
+}
+
+TEST(TokenizerIdentity, ACheckpointContinuesWithItsTokensOnly) {
+  const ChatRun run;
+  write_other_tokenizer(run / "other");
+  test::write_tiny_tokenizer(run / "moved");
+  const Sets text = {"data.path=\"" + (run / "data.txt").string() + "\"", "checkpoint.every=100"};
+  run.train(run.sets(text + Sets{"run.steps=2"}));
+  const Sets other = {"data.tokenizer=\"" + (run / "other").string() + "\"", "run.steps=3"};
+  const std::string message = user_error([&] { run.train(run.sets(text + other)); });
+  EXPECT_CONTAINS(message, "is the tokenizer of another model");
+  EXPECT_CONTAINS(message, "--allow data.tokenizer");
+  // The weights alone belong to it as well.
+  train::RunOptions weights;
+  weights.from = run.run_dir();
+  weights.weights_only = true;
+  const Sets elsewhere = {"run.dir=\"" + (run / "elsewhere").string() + "\""};
+  EXPECT_CONTAINS(user_error([&] { run.train(run.sets(text + other + elsewhere), weights); }),
+                  "is the tokenizer of another model");
+  weights.allow = {"data.tokenizer"};
+  run.train(run.sets(text + other + elsewhere), weights);
+  // Where the file lies does not matter.
+  run.train(run.sets(text + Sets{"data.tokenizer=\"" + (run / "moved").string() + "\"", "run.steps=3"}));
+  EXPECT_EQ(test::read_metrics(run.run_folder().metrics()).size(), 3U);
+}
+
+TEST(TokenizerIdentity, HashesOfTokensNotOfFiles) {
+  const ChatRun run;
+  write_other_tokenizer(run / "other");
+  const auto tokenizer = tokenizer::load_tokenizer((run / "tokenizer").string()),
+             other = tokenizer::load_tokenizer((run / "other").string());
+  auto json = test::read_json(run / "tokenizer" / "tokenizer.json");
+  base::write_file_atomically(run / "spaced.json", json.dump(7));
+  EXPECT_EQ(tokenizer::vocabulary_hash(*tokenizer::load_tokenizer((run / "spaced.json").string())),
+            tokenizer::vocabulary_hash(*tokenizer));
+  EXPECT_NE(tokenizer::vocabulary_hash(*other), tokenizer::vocabulary_hash(*tokenizer));
+  EXPECT_EQ(tokenizer::first_other_token(*tokenizer, *other), 'a');
+  EXPECT_EQ(tokenizer::first_other_token(*tokenizer, *tokenizer), std::nullopt);
+  EXPECT_EQ(tokenizer::first_other_token(tokenizer::ByteTokenizer(), *tokenizer), 0);
+}
+
+}  // namespace
+}  // namespace quintet
