@@ -146,9 +146,9 @@ void activations(const Mixture& m) {
   auto* count = take<int64_t>(1);
   k::count_rows(integers({static_cast<int32_t>(rows)}), 1, rows, count, stream);
   report(with("expert_act", {rows, n}), 3 * bytes,
-         [=](int) { k::expert_act<Bf16>(gate, up, weight, dup, count, rows, n, stream); });
+         [=](int) { k::expert_act<Bf16>(gate, up, weight, dup, count, rows, n, {}, stream); });
   report(with("expert_act_backward", {rows, n}), 5 * bytes, [=](int) {
-    k::expert_act_backward<Bf16>(dh, gate, up, weight, dgate, dup, dweight, count, rows, n, stream);
+    k::expert_act_backward<Bf16>(dh, gate, up, weight, dgate, dup, dweight, count, rows, n, {}, stream);
   });
 }
 

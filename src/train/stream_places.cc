@@ -79,15 +79,9 @@ std::vector<std::string> furthest_places(const std::vector<std::string>& places)
 
 void open_streams(const RunData& data, int64_t sequences) {
   const data::Mixture& mixture = data.train.mixture();
-  try {
-    for (int64_t s = 0; s < mixture.sets(); ++s)
-      if (mixture.set(s).is_streamed())
-        mixture.set(s).find(mixture.set(s).at(mixture.taken(s, sequences))->sample);
-  } catch (const config::CodedError&) {
-    throw;
-  } catch (const base::UserError& e) {
-    throw config::CodedError(config::kDataIsSound, e.what());
-  }
+  for (int64_t s = 0; s < mixture.sets(); ++s)
+    if (mixture.set(s).is_streamed())
+      mixture.set(s).find(mixture.set(s).at(mixture.taken(s, sequences))->sample);
 }
 
 std::string stream_damage(const RunData& data) {
