@@ -464,12 +464,13 @@ Prepared prepare_into(const Options& options) {
 }  // namespace
 
 Prepared prepare(const Options& options) {
-  const bool existed = base::directory_exists(options.out);
+  const bool existed = base::file_exists(options.out) || base::directory_exists(options.out);
   try {
     return prepare_into(options);
   } catch (const base::UserError&) {
     std::error_code ignored;
-    if (!existed) std::filesystem::remove(options.out, ignored);  // only if it is empty
+    if (!existed && base::directory_exists(options.out))
+      std::filesystem::remove(options.out, ignored);  // only if it is empty
     throw;
   }
 }
