@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -195,12 +196,17 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
 }
 
 // Whether a run in the folder was killed before it could save, and is the run of this recipe. Only what such
-// a run leaves may be replaced: never weights, nor a recipe that somebody has written or edited.
-bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
-  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.metrics())) return false;
-  if (base::file_exists(folder.summary())) return false;
+// a run leaves may be replaced: never weights, except those of checkpoints that it did not complete, nor a
+// recipe that somebody has written or edited.
+bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, const Recipe& recipe) {
+  if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
+  // The first is older than the second, and both are there until a run ends by itself.
+  if (!base::file_exists(folder.lock()) && !base::file_exists(folder.metrics())) return false;
+  std::set<base::Path> incomplete;
+  for (const checkpoint::Entry& entry : store.list())
+    if (!entry.complete) incomplete.insert(entry.folder);
   for (const base::Path& file : base::list_files(folder.path()))
-    if (file.extension() == ".safetensors") return false;
+    if (file.extension() == ".safetensors" && !incomplete.contains(file.parent_path())) return false;
   try {
     const Recipe before = config::load(folder.recipe_file().string());
     if (config::to_toml(before) != base::read_file(folder.recipe_file())) return false;
@@ -258,7 +264,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
     if (!from.empty()) start.lines.push_back("--from has no effect: the run has a checkpoint of its own");
     return start;
   }
-  const bool killed = was_killed_early(folder, recipe);
+  const bool killed = was_killed_early(folder, store, recipe);
   const Existing existing = killed ? Existing::Replace : Existing::Refuse;
   folder.require_free(existing);
   Start start{.existing = existing};

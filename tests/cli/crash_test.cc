@@ -50,7 +50,7 @@ TEST(Crash, KilledRunsContinueToTheSameEnd) {
     std::this_thread::sleep_for(std::chrono::milliseconds(
         std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
     if (run.ended()) {
-      ASSERT_EQ(run.wait(), 0);
+      ASSERT_EQ(run.wait(), 0) << test::quintet(joined(arguments(*small))).err;
       EXPECT_TRUE(state_of(*small) == state_of(whole));
       small.emplace();
       last = 0;

@@ -315,6 +315,22 @@ TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
   std::filesystem::remove_all(small / "run/checkpoints");
   base::remove_file(small.run_folder().summary());
   EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
+  // Or within its first save; weights that it did not leave are not replaced.
+  const base::Path shard = small / "run/checkpoints/step-00000001/rank-00000.safetensors";
+  base::make_directories(shard.parent_path());
+  base::write_file_atomically(shard, "a part of it");
+  EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
+  base::write_file_atomically(small / "run/mine.safetensors", "x");
+  EXPECT_CONTAINS(user_error([&] { lines_of_run(small, {}); }), "--overwrite");
+  base::remove_file(small / "run/mine.safetensors");
+  // Or before its first record.
+  const std::string metrics = base::read_file(small.run_folder().metrics());
+  base::remove_file(small.run_folder().metrics());
+  EXPECT_CONTAINS(user_error([&] { lines_of_run(small, {}); }), "--overwrite");
+  base::write_file_atomically(small.run_folder().lock(), "process 1");
+  EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
+  base::remove_file(small.run_folder().lock());
+  base::write_file_atomically(small.run_folder().metrics(), metrics);
   EXPECT_NE(user_error([&] { small.train({"optimizer.lr=0.5"}); }).find("--overwrite"), std::string::npos);
   EXPECT_EQ(small.train().summary.steps, 6);
   EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
