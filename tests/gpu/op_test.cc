@@ -27,7 +27,7 @@ std::set<size_t> statistics(const OpExample& e) {
       {&graph::kAttentionDx, {5}},    {&graph::kQkvAttentionDx, {3}}, {&graph::kRowSumExp, {1}},
       {&graph::kLogProb, {0, 1}},     {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},
       {&graph::kRouterDw, {0}},       {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}},
-      {&graph::kExpertAct, {2}},      {&graph::kExpertActDx, {3}},   {&graph::kAttentionSink, {1}},
+      {&graph::kExpertAct, {2}},      {&graph::kExpertActDx, {3}},    {&graph::kAttentionSink, {1}},
       {&graph::kAttentionSinkDw, {2}}};
   const bool drops = e.attrs.find("dropout") != nullptr && e.attrs.real("dropout") > 0;
   const size_t indices = drops ? 6 : 2;

@@ -37,10 +37,10 @@ TYPED_TEST(ExpertAct, MatchesReference) {
       Buffer<T> bg(gate), bu(up), bh(rows * n);
       const Buffer<S> bw(weight);
       Buffer<S> bdw(rows);
-      expert_act<T>(bg.data(), bu.data(), bw.data(), bh.data(), rows, n, pool);
+      expert_act<T>(bg.data(), bu.data(), bw.data(), bh.data(), rows, n, {}, pool);
       // The gradients over gate and up.
       expert_act_backward<T>(bdh.data(), bg.data(), bu.data(), bw.data(), bg.data(), bu.data(), bdw.data(),
-                             rows, n, pool);
+                             rows, n, {}, pool);
       expect_near(
           bh, h, [&](int64_t i) { return 64 * u * std::abs(h[static_cast<size_t>(i)]); }, "h");
       expect_near(
