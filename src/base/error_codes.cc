@@ -35,6 +35,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"data/arrow_file", "Q2203"},
     {"data/balance", "Q2207"},
     {"data/block_checksums", "Q2003"},
+    {"data/chat_source", "Q2220"},
     {"data/corpus", "Q2003"},
     {"data/foreign_file", "Q2201"},
     {"data/megatron_index", "Q2201"},

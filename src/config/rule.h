@@ -42,6 +42,8 @@ void idle(const Fail& fail, const char* key, const T& value, const T& idle_value
   else if constexpr (std::is_enum_v<T>)
     fail(key, fmt::format("\"{}\" has no effect {}", name_of(value), why),
          fmt::format("\"{}\"", name_of(idle_value)));
+  else if constexpr (std::is_same_v<T, std::string>)
+    fail(key, fmt::format("\"{}\" has no effect {}", value, why), fmt::format("\"{}\"", idle_value));
   else
     fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
 }

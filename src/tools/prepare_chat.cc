@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/file_system.h"
 #include "base/json.h"
 #include "base/output_path.h"
 #include "base/printable.h"
@@ -115,9 +117,7 @@ const char* loss_name(chat::Loss loss) {
   return loss == chat::Loss::All ? "all" : loss == chat::Loss::Last ? "last" : "assistant";
 }
 
-}  // namespace
-
-PreparedChat prepare_chat(const PrepareChatOptions& given) {
+PreparedChat prepare_into(const PrepareChatOptions& given) {
   PrepareChatOptions options = given;
   options.source.mask = with_time(options.source.mask);
   const chat::ChatTokenizer tokenizer(options.source.tokenizer, options.source.chat_template);
@@ -166,6 +166,19 @@ PreparedChat prepare_chat(const PrepareChatOptions& given) {
                        {"sources", sources}};
   base::write_file_atomically(manifest, base::json_text(record, 2) + "\n");
   return prepared;
+}
+
+}  // namespace
+
+PreparedChat prepare_chat(const PrepareChatOptions& options) {
+  const bool existed = base::file_exists(options.out) || base::directory_exists(options.out);
+  try {
+    return prepare_into(options);
+  } catch (const base::UserError&) {
+    if (!existed && base::directory_exists(options.out) && base::list_folder(options.out).empty())
+      base::FileSystem::real().remove_directory(options.out);
+    throw;
+  }
 }
 
 std::vector<chat::Encoded> encode_first(const ChatSource& source, size_t count) {

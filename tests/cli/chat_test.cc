@@ -75,7 +75,7 @@ TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   expect_refused(chat, "no example is left");
   EXPECT_FALSE(base::file_exists(folder_ / "new" / "tokens.bin"));
   expect_refused("data show FOLDER/chat.jsonl", "needs --tokenizer");
-  expect_refused("data show FOLDER/nothing", "name it with --tokenizer");
+  expect_refused("data show FOLDER/nothing", "does not exist");
 }
 
 }  // namespace

@@ -271,13 +271,15 @@ TEST_F(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST_F(TrainUnderMpi, TheRankThatFailsNamesItself) {
+// Ranks agree on the recipe before they share what they read, so a path that one of them has is named first.
+TEST_F(TrainUnderMpi, ARankWithOtherDataIsNamed) {
   const SmallRun small;
   const std::string tool =
       kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
   const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + tool + " --set data.path=/no/such/data");
   EXPECT_EQ(o.code, 2);
-  EXPECT_CONTAINS(o.err, "rank 1 of 2 ends the job: no data at '/no/such/data'");
+  EXPECT_CONTAINS(o.err, "of 2 ends the job: ranks were started with different recipes: data.path is ");
+  EXPECT_CONTAINS(o.err, "[\"/no/such/data\"] on rank 1");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/cache_ops.h"
 #include "graph/refusals.h"
 
 namespace quintet::graph {
@@ -263,6 +264,16 @@ std::vector<Refusal> refusals() {
       {&kPositionScale, "a floor of 0", [](OpCase& c) { c.attrs.set("floor", int64_t{0}); }},
       {&kSplitDocuments, "real documents", operand(0, f32({T}))},
       {&kSplitDocuments, "chunks of nothing", [](OpCase& c) { c.attrs.set("chunk", int64_t{0}); }},
+      {&kCacheAppend, "a real page table", operand(0, f32({T}))},
+      {&kCacheAppend, "positions of other rows", operand(2, resized(row, 0, 9))},
+      {&kCacheAppend, "rows without their cache", [](OpCase& c) { c.in.pop_back(); }},
+      {&kCachedAttention, "a cache without pages", operand(0, k)},
+      {&kCachedAttention, "sequences of other rows", operand(3, resized(row, 0, 9))},
+      {&kTakeRows, "real rows", operand(1, f32({T}))},
+      {&kSample, "logits of three dims", operand(0, q)},
+      {&kSample, "positions of other rows", operand(2, resized(row, 0, 9))},
+      {&kLogProb, "sums of other rows", operand(1, resized(f32({T}), 0, 9))},
+      {&kLogProb, "labels of other rows", operand(2, resized(row, 0, 9))},
   };
 }
 

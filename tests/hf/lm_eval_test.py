@@ -33,7 +33,7 @@ options = parser.parse_args()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 work = pathlib.Path(options.work).resolve()
 quintet = str(pathlib.Path(options.quintet).resolve())
-MAX_LENGTH = 48
+MAX_LENGTH = 128
 failed = []
 
 

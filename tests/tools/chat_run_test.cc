@@ -133,7 +133,7 @@ TEST(TokenizerIdentity, PreparedDataBelongToTheirTokenizer) {
   for (const char* path : {"prepared", "prepared/tokens"}) {
     const std::string message = user_error([&] { train::load_data(run.recipe(run.sets(other, path))); });
     EXPECT_CONTAINS(message, "was prepared with the tokenizer");
-    EXPECT_CONTAINS(message, "Q2003");
+    EXPECT_CONTAINS(message, "Q2208");
   }
   tools::PrepareChatOptions chat;
   chat.source.inputs = {(run / "chat.jsonl").string()};

@@ -232,10 +232,10 @@ TEST(RunData, BadFilesAreRefusedWithACodeBeforeTraining) {
       train::load_data(run.recipe({"data.path=\"" + (run / "p").string() + "\""})).train.mixture().tokens(),
       500);
   write("p.bin", bin.substr(0, 900));
-  EXPECT_CONTAINS(refused("p"), "Q2003");
+  EXPECT_CONTAINS(refused("p"), "Q2201");
   write("p.bin", bin);
   write("p.idx", idx.substr(0, idx.size() - 8));
-  EXPECT_CONTAINS(refused("p"), "Q2003");
+  EXPECT_CONTAINS(refused("p"), "Q2201");
   write("p.idx", idx);
   write("p.mask", std::string(499, '\1'));
   EXPECT_CONTAINS(refused("p"), "499 trained flags");
@@ -247,7 +247,7 @@ TEST(RunData, BadFilesAreRefusedWithACodeBeforeTraining) {
   write("empty.jsonl", "");
   EXPECT_CONTAINS(refused("empty.jsonl"), "no text");
   write("odd.bin", "abc");
-  EXPECT_CONTAINS(refused("odd.bin"), "Q2003");
+  EXPECT_CONTAINS(refused("odd.bin"), "Q2201");
 }
 
 // ---- the ledger

@@ -143,17 +143,18 @@ TEST(StreamRun, ContinuesFromItsPlaceInTheFiles) {
                      "run.steps=30", "run.threads=1"});
   };
   whole.train(one_file(whole));
-  changed.train(one_file(changed), test::stopped_after(25));
+  const Sets sets = one_file(changed);
+  changed.train(sets, test::stopped_after(25));
   std::string lines = base::read_file(changed / "one.jsonl");
   const size_t begin = lines.find('\n', 4200) + 1;
   lines[begin] = '!';  // a line that is not JSON any more, long before step 25
   std::ofstream(changed / "one.jsonl") << lines;
-  changed.train(one_file(changed));
+  changed.train(sets);
   test::expect_equal_losses(whole, changed);
   // From the start it is met.
   train::RunOptions over;
   over.overwrite = true;
-  EXPECT_CONTAINS(user_error([&] { changed.train(one_file(changed), over); }), "one.jsonl:");
+  EXPECT_CONTAINS(user_error([&] { changed.train(sets, over); }), "one.jsonl:");
 }
 
 TEST(StreamRun, DamageIsNamedOrLeftOut) {
@@ -218,9 +219,11 @@ TEST(StreamRun, BlendsWithTokenFiles) {
       }),
       "token files, which are mapped");
   // A part without documents is an error that names the key.
-  base::write_file_atomically(run / "single.txt", std::string(5000, 'x'));
+  const StreamRun other;
+  base::write_file_atomically(other / "single.txt", std::string(5000, 'x'));
   const std::string message = user_error([&] {
-    run.train(run.sets({"data.path=\"" + (run / "single.txt").string() + "\"", "data.stream_parts=2"}));
+    other.train(
+        other.sets({"data.path=\"" + (other / "single.txt").string() + "\"", "data.stream_parts=2"}));
   });
   EXPECT_CONTAINS(message, "lower data.stream_parts");
   EXPECT_CONTAINS(message, "Q2002");
