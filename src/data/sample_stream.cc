@@ -178,6 +178,7 @@ class SampleStream::Producer {
                                         : "");
       any_ = false;
       ++epoch_;
+      repeats_ = true;
       start_epoch({});
       return false;
     }
@@ -193,7 +194,8 @@ class SampleStream::Producer {
       }
     });
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!damage[i].empty() && damaged_++ == 0 && first_damage_.empty()) first_damage_ = damage[i];
+      if (!damage[i].empty() && !repeats_ && damaged_++ == 0 && first_damage_.empty())
+        first_damage_ = damage[i];
       if (ids[i].empty()) continue;
       any_ = true;
       const int64_t skip = std::exchange(skip_, 0);
@@ -211,6 +213,7 @@ class SampleStream::Producer {
   std::optional<text::RecordReader> reader_;
   std::vector<int64_t> listed_;  // which of the files each of this epoch's is
   std::deque<Held> documents_;
+  bool repeats_ = false;  // later epochs meet the same damaged records, which are counted once
   int64_t damaged_ = 0;
   std::string first_damage_;
 };
