@@ -71,7 +71,8 @@ std::vector<OpExample> expert_examples() {
       {real({routed, F}), real({routed, F}), real({routed, F}), real({routed}), received});
   // Every row is counted: the gradient of the rows is dy itself, also past the counts, where nothing reads it.
   HostTensor all_rows(Type{DType::I32, {counts}});
-  for (int64_t e = 0; e < kExperts; ++e) all_rows.index()[e] = std::array{8, 0, 11, 5}[static_cast<size_t>(e)];
+  for (int64_t e = 0; e < kExperts; ++e)
+    all_rows.index()[e] = std::array{8, 0, 11, 5}[static_cast<size_t>(e)];
   add(graph::kExpertBias, none, {real({routed, F}), real({experts, F}), all_rows});
   add(graph::kExpertBiasDw, out_of_experts, {real({routed, F}), received});
   HostTensor chosen(Type{DType::I32, {T, C}});  // two different experts, or a dropped one

@@ -222,8 +222,7 @@ TEST(StreamRun, BlendsWithTokenFiles) {
   const StreamRun other;
   base::write_file_atomically(other / "single.txt", std::string(5000, 'x'));
   const std::string message = user_error([&] {
-    other.train(
-        other.sets({"data.path=\"" + (other / "single.txt").string() + "\"", "data.stream_parts=2"}));
+    other.train(other.sets({"data.path=\"" + (other / "single.txt").string() + "\"", "data.stream_parts=2"}));
   });
   EXPECT_CONTAINS(message, "lower data.stream_parts");
   EXPECT_CONTAINS(message, "Q2002");
