@@ -85,8 +85,8 @@ class InputFile {
   const Path& path() const { return path_; }
   // All of the bytes at a position; a file that ends before them is a UserError.
   void read(int64_t position, std::span<std::byte> out) const;
-  // The same through `buffer`, which must have room for `bytes` and 2 * kDirectBytes, and from the disk itself,
-  // without a copy in the system's memory, where that is possible. Returns the place in the buffer.
+  // The same through `buffer`, which must have room for `bytes` and 2 * kDirectBytes, and from the disk
+  // itself, without a copy in the system's memory, where that is possible. Returns the place in the buffer.
   std::span<const std::byte> read_direct(int64_t position, int64_t bytes, const DirectBuffer& buffer) const;
 
  private:

@@ -1,4 +1,5 @@
-// Tables that are read at random places: with pages of 2 MiB, a place costs no miss of the translation buffer.
+// Tables that are read at random places: with pages of 2 MiB, a place costs no miss of the translation
+// buffer.
 #pragma once
 
 #include <sys/mman.h>

@@ -34,7 +34,8 @@ struct ShardOptions {
 };
 
 // Writes the pieces in the given order, larger elements first, and flushes the file to disk. Large files are
-// written in blocks by another thread, while this one fills the next block, or its checksums if it is in place.
+// written in blocks by another thread, while this one fills the next block, or its checksums if it is in
+// place.
 inline constexpr int64_t kWriteBlock = int64_t{8} << 20;
 void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
                  const ShardOptions& options);

@@ -1,5 +1,5 @@
-// Stable codes of problems and errors, such as Q1302, with what `quintet explain` says about them. One row per
-// rule of recipes (codes_table.cc) and per class of other errors (error_codes_table.cc).
+// Stable codes of problems and errors, such as Q1302, with what `quintet explain` says about them. One row
+// per rule of recipes (codes_table.cc) and per class of other errors (error_codes_table.cc).
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-// The rows of problem_codes() about rules of recipes. A new rule takes the next free number of its group; numbers are never reused.
+// The rows of problem_codes() about rules of recipes. A new rule takes the next free number of its group;
+// numbers are never reused.
 #include "config/codes_table.h"
 
 namespace quintet::config {

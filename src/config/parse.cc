@@ -673,7 +673,8 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
   }
 }
 
-// Whether suggestions are tried, which reads the recipe again for each one; not for files larger than a recipe.
+// Whether suggestions are tried, which reads the recipe again for each one; not for files larger than a
+// recipe.
 enum class Advise : uint8_t { Yes, No };
 constexpr size_t kMaxAdvisedBytes = size_t{64} << 10;
 

@@ -33,9 +33,10 @@ enum class NormPlaces : uint8_t { Pre, Post, Both };
 enum class Activation : uint8_t { Silu, Gelu, Clamped };
 enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm of Q or K covers
 
-// Standard deviations of initial weights. Gpt2: init_stddev, and 1 / sqrt(2 layers) of it for projections into the
-// residual stream. Normal: init_stddev for all (Llama, Qwen, OLMo 2 and others, as transformers has them). Neox: sqrt(2
-// / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream.
+// Standard deviations of initial weights. Gpt2: init_stddev, and 1 / sqrt(2 layers) of it for projections
+// into the
+// residual stream. Normal: init_stddev for all (Llama, Qwen, OLMo 2 and others, as transformers has them).
+// Neox: sqrt(2 / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream.
 enum class InitScheme : uint8_t { Gpt2, Normal, Neox };
 
 enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
@@ -139,7 +140,8 @@ struct Model {
   bool attention_sinks = false;  // llama: a learned score per head that takes part in the softmax (GPT-OSS)
   int64_t attention_chunk =
       0;  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
-  // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc); 0: off
+  // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc); 0:
+  // off
   double position_scale = 0;
   int64_t position_floor = 8192;
   Activation activation = Activation::Silu;  // llama

@@ -1,4 +1,5 @@
-// Conversations as documents: every line of a .jsonl file (or row of a .parquet file) is an example, which the
+// Conversations as documents: every line of a .jsonl file (or row of a .parquet file) is an example, which
+// the
 // tokenizer's chat template turns into tokens, each flagged as trained or as context (chat/mask.h). A file's
 // format is that of its first line. Lines may be compressed (text/record_reader.h).
 #pragma once

@@ -1,5 +1,5 @@
-// What a run trains on: one set of samples, or several that a blend takes in turn. The global order of samples
-// is a pure function of (seed, position); each set has its own order and its own epochs.
+// What a run trains on: one set of samples, or several that a blend takes in turn. The global order of
+// samples is a pure function of (seed, position); each set has its own order and its own epochs.
 #pragma once
 
 #include <cstdint>

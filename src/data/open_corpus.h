@@ -18,8 +18,8 @@ struct Opened {
   std::string reading;  // what was read and skipped; empty for token files
 };
 
-// Whether the paths name tokens: a token file, a .npy file, a prepared folder or a datasets folder, rather than
-// text.
+// Whether the paths name tokens: a token file, a .npy file, a prepared folder or a datasets folder, rather
+// than text.
 bool is_tokenised(const std::vector<base::Path>& paths);
 
 // Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their

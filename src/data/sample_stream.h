@@ -89,7 +89,8 @@ class SampleStream {
     std::shared_ptr<const StreamWindow> window;
     int64_t index = 0;  // of the sample in it
   };
-  // Waits until the sample's window is made. A damaged record, or files without any text, is a UserError here.
+  // Waits until the sample's window is made. A damaged record, or files without any text, is a UserError
+  // here.
   Place find(int64_t sample) const;
 
   // The cursor from which a run that has consumed `position` samples continues, and its use there. It saves

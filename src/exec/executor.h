@@ -129,8 +129,8 @@ class Executor {
   virtual void stage(std::span<const Staged> copies);
   virtual void wait_staged() {}
   virtual bool stages_by_itself() const { return false; }  // false: they have arrived when stage() returns
-  // `fill` must write all of the bytes that it gets: their old contents are unknown. Several threads may write
-  // ranges that do not overlap.
+  // `fill` must write all of the bytes that it gets: their old contents are unknown. Several threads may
+  // write ranges that do not overlap.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
   virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;
   // The same numbers in f32, each split (base/split_float.h) into a bf16 of `high` and an i16 of `low`.

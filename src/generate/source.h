@@ -1,4 +1,5 @@
-// Where a model that generates text comes from: a run folder, a checkpoint, a Hugging Face folder or a recipe.
+// Where a model that generates text comes from: a run folder, a checkpoint, a Hugging Face folder or a
+// recipe.
 #pragma once
 
 #include <functional>

@@ -57,8 +57,8 @@ int64_t product(const std::vector<LayoutDim::Factor>& factors, const std::vector
   return n;
 }
 
-// Rows for the experts of a model whose files are dense: each expert is the feed-forward network. Their first dim is
-// not in the layout, so that it has stride 0.
+// Rows for the experts of a model whose files are dense: each expert is the feed-forward network. Their first
+// dim is not in the layout, so that it has stride 0.
 std::vector<config::HfWeight> upcycled(std::vector<config::HfWeight> rows) {
   constexpr std::string_view kDense = "blocks.{i}.ffn.";
   for (size_t i = 0, n = rows.size(); i < n; ++i) {

@@ -35,8 +35,8 @@ class NameMap {
   using Has = std::function<bool(const std::string& name)>;
   // `ours`: the model's parameters and states with their shapes. `has`: whether files have a tensor, which
   // selects the prefix and the way of storage; empty: as the family's files are written. A parameter that no
-  // row names is an InternalError. With model.moe.upcycle the files are dense, every expert is their feed-forward
-  // network, and routers have no place in them.
+  // row names is an InternalError. With model.moe.upcycle the files are dense, every expert is their
+  // feed-forward network, and routers have no place in them.
   NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,
           const Has& has);
 

@@ -29,8 +29,8 @@ void copy_loops(const T* from, T* to, const Loop* loops, size_t count) {
   for (int64_t i = 0; i < l.count; ++i) copy_loops(from + i * l.from, to + i * l.to, loops + 1, count - 1);
 }
 
-// Outermost first by stride in `from`, before them loops that read the same again; loops of one are gone, and those
-// that follow each other in both orders are one.
+// Outermost first by stride in `from`, before them loops that read the same again; loops of one are gone, and
+// those that follow each other in both orders are one.
 std::vector<Loop> simplified(std::vector<Loop> loops) {
   std::erase_if(loops, [](const Loop& l) { return l.count == 1; });
   const auto step = [](const Loop& l) { return l.from == 0 ? INT64_MAX : l.from; };

@@ -34,7 +34,8 @@ struct MaskRule {
 };
 
 // The keys that the query at `position` sees. `document` is the span of its document; for padding it is
-// empty, at the first padding position: tiles then meet no row that sees nothing. Both ends of the result are non-decreasing in `position` within a sequence.
+// empty, at the first padding position: tiles then meet no row that sees nothing. Both ends of the result are
+// non-decreasing in `position` within a sequence.
 QUINTET_HOST_DEVICE Span keys_of(int position, Span document, MaskRule rule) {
   Span keys = document;
   if (rule.window > 0) keys.begin = greater(keys.begin, position - rule.window + 1);

@@ -13,8 +13,8 @@ enum class Gate : uint8_t {
 // The forms of GELU: with tanh, as in GPT-2, or with the error function.
 enum class GeluForm : uint8_t { Tanh, Erf };
 
-// The activation of experts: with a limit, gate is at most limit, up within +-limit, and the result (up + 1) * gate *
-// sigmoid(alpha gate) (GPT-OSS); without, silu(gate) * up.
+// The activation of experts: with a limit, gate is at most limit, up within +-limit, and the result (up + 1)
+// * gate * sigmoid(alpha gate) (GPT-OSS); without, silu(gate) * up.
 struct ExpertGate {
   double alpha = 1, limit = 0;
 };

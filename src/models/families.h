@@ -20,8 +20,8 @@ graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model&
 graph::ValueId latent_attention(graph::Builder& builder, const config::Model& model, graph::ValueId x,
                                 const std::string& name);  // latent_attention.cc
 
-// Standard deviations of initial weights (config::InitScheme): of projections into the residual stream, and of all
-// others.
+// Standard deviations of initial weights (config::InitScheme): of projections into the residual stream, and
+// of all others.
 double init_stddev(const config::Model& model);
 double residual_stddev(const config::Model& model);
 

@@ -1,8 +1,8 @@
 // Llama and related models: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward network.
 // Mistral adds a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K
 // before the rotation; OLMo 2 norms the outputs of attention and feed-forward network instead of their
-// inputs, Gemma both; blocks of one model may differ in windows and rotation (Gemma, SmolLM3, Llama 4). GPT-OSS
-// has attention sinks, DBRX norms with a mean and bounded Q, K and V. Mixtral,
+// inputs, Gemma both; blocks of one model may differ in windows and rotation (Gemma, SmolLM3, Llama 4).
+// GPT-OSS has attention sinks, DBRX norms with a mean and bounded Q, K and V. Mixtral,
 // Qwen-MoE and DeepSeek replace the feed-forward network of some or all blocks by experts (experts.cc);
 // DeepSeek also replaces attention (latent_attention.cc).
 #include <fmt/format.h>

@@ -128,8 +128,8 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<int32
   encode_words(text.substr(from), first && from == 0, ids);
 }
 
-// Words of a batch are cut, then looked up: by then memory has fetched their slots. Nearly all of them are known
-// and short, and cost no branch that depends on their length.
+// Words of a batch are cut, then looked up: by then memory has fetched their slots. Nearly all of them are
+// known and short, and cost no branch that depends on their length.
 void Pipeline::encode_pattern(std::string_view text, std::vector<int32_t>& ids) const {
   auto& [tokens, words, long_words] = caches_for(serial_);
   constexpr size_t kBatch = 32;

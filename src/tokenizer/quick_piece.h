@@ -29,7 +29,8 @@ struct ByteClasses {
 
 inline ByteClasses classes_of(const char* at) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  // Whether a byte is in [first, first + count): signed comparison of the difference, shifted to the least value.
+  // Whether a byte is in [first, first + count): signed comparison of the difference, shifted to the least
+  // value.
   const auto in_range = [&](char first, int count) {
     const __m128i shifted = _mm_add_epi8(bytes, _mm_set1_epi8(static_cast<char>(-128 - first)));
     return static_cast<uint32_t>(

@@ -108,8 +108,8 @@ class WordCache {
   std::vector<Set, base::HugePages<Set>> sets_ = std::vector<Set, base::HugePages<Set>>(size_t{1} << kBits);
 };
 
-// Words of up to 7 bytes that are one token, which are most of a text, four to a cache line: the frequent ones
-// stay in the second-level cache. A slot has the word that was asked for last.
+// Words of up to 7 bytes that are one token, which are most of a text, four to a cache line: the frequent
+// ones stay in the second-level cache. A slot has the word that was asked for last.
 class OneTokenCache {
  public:
   static constexpr size_t kLongest = 7;
@@ -139,8 +139,8 @@ class OneTokenCache {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
 };
 
-// Longer words, such as runs of white space and names in programs, or words of more ids, up to 14; one slot is
-// two cache lines.
+// Longer words, such as runs of white space and names in programs, or words of more ids, up to 14; one slot
+// is two cache lines.
 class LongWordCache {
  public:
   static constexpr size_t kShortest = 8, kLongest = 63, kMostIds = 14;

@@ -1,5 +1,5 @@
-// `quintet bench generate`: the speed of decoding beside its floor, the time to read the weights and the cache
-// once per step.
+// `quintet bench generate`: the speed of decoding beside its floor, the time to read the weights and the
+// cache once per step.
 #pragma once
 
 #include <string>

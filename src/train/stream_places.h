@@ -1,5 +1,5 @@
-// Where a run is in the files that it streams (data/sample_stream.h): what a checkpoint keeps, so that a run that
-// continues does not read again what it has seen. A place is "SET PART CURSOR" (data::to_text).
+// Where a run is in the files that it streams (data/sample_stream.h): what a checkpoint keeps, so that a run
+// that continues does not read again what it has seen. A place is "SET PART CURSOR" (data::to_text).
 #pragma once
 
 #include <string>

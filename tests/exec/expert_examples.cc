@@ -69,7 +69,8 @@ std::vector<OpExample> expert_examples() {
   add(graph::kExpertAct, clamp, {real({routed, F}), real({routed, F}), real({routed}), received});
   add(graph::kExpertActDx, clamp,
       {real({routed, F}), real({routed, F}), real({routed, F}), real({routed}), received});
-  // Every row is counted: the gradient of the rows is dy itself, also past the counts, where nothing reads it.
+  // Every row is counted: the gradient of the rows is dy itself, also past the counts, where nothing reads
+  // it.
   HostTensor all_rows(Type{DType::I32, {counts}});
   for (int64_t e = 0; e < kExperts; ++e)
     all_rows.index()[e] = std::array{8, 0, 11, 5}[static_cast<size_t>(e)];

@@ -43,7 +43,8 @@ bool sees(const Geometry& g, Place q, Place k) {
   if (g.rule.causal) return distance >= 0 && (window == 0 || distance < window);
   return window == 0 || std::abs(distance) < window;
 }
-// The span of a position's document; for padding, which comes last, it is empty, at the first padding position.
+// The span of a position's document; for padding, which comes last, it is empty, at the first padding
+// position.
 Span span_at(const Geometry& g, int sequence, int position) {
   const auto id = [&](int at) { return document(g, {sequence, at}); };
   Span span{position, position + 1};

@@ -1,5 +1,5 @@
-// Runs on text that is tokenised while they train: the same data in every layout, exactly continued, held out,
-// listed.
+// Runs on text that is tokenised while they train: the same data in every layout, exactly continued, held
+// out, listed.
 #include <gtest/gtest.h>
 
 #include <atomic>

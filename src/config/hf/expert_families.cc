@@ -12,8 +12,8 @@ Keys only_experts() {
           value({"num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts)};
 }
 
-// The keys of an object in the config: those of `known`, which are read from it, and those that transformers gives
-// every configuration.
+// The keys of an object in the config: those of `known`, which are read from it, and those that transformers
+// gives every configuration.
 HfKey nested(const std::string& name, Keys known) {
   return {.names = {name},
           .read =

@@ -127,7 +127,8 @@ const std::set<std::string>& hf_irrelevant_keys();
 struct HfRope {
   double theta = 1e4;  // without a key
   std::vector<std::string> theta_keys = {"rope_theta"};
-  // The share of a head that is rotated: the keys that say so (empty: all of it is), and what a missing key means.
+  // The share of a head that is rotated: the keys that say so (empty: all of it is), and what a missing key
+  // means.
   std::vector<std::string> share_keys = {};
   double share = 1;
   // Layers with windows have their own theta: nested rope_parameters, or rope_local_base_freq.

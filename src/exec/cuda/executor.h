@@ -122,7 +122,8 @@ class CudaExecutor : public Executor {
   device::cuda::Pinned staging_;  // see staging()
   device::cuda::Stream copies_;   // into staging_
   device::cuda::Event staged_;    // they have arrived
-  // Page-locked memory that large parts of a load pass through (write), one block for each thread that writes.
+  // Page-locked memory that large parts of a load pass through (write), one block for each thread that
+  // writes.
   std::mutex written_mutex_;
   std::vector<device::cuda::Pinned> written_;  // not in use
   Readback readbacks_[2];

@@ -20,8 +20,8 @@ inline constexpr kernels::cuda::AttentionMasks kLibraryMasks = kernels::cuda::At
 kernels::cuda::AttentionShape attention_shape(const program::Instr& instr);
 // Whether cuDNN is called through kernels/cuda/attention/hops.h: rows are in the order of context ranks.
 bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
-// Whether cuDNN may have a plan: one document in every sequence, no soft cap, and no deterministic gradient, which
-// the tiled kernels compute faster and without a score matrix in scratch.
+// Whether cuDNN may have a plan: one document in every sequence, no soft cap, and no deterministic gradient,
+// which the tiled kernels compute faster and without a score matrix in scratch.
 bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
 // Whether kernels/cuda/attention/tiled.h handles it: any mask in 16 bits.
 bool suits_tiles(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);

@@ -5,8 +5,8 @@
 
 namespace quintet::graph {
 
-// Adds the gradients of q, k and v of an [attention] node, from the gradient of its output, the output and the
-// log-sum-exp of its scores.
+// Adds the gradients of q, k and v of an [attention] node, from the gradient of its output, the output and
+// the log-sum-exp of its scores.
 void attention_gradient(GradContext& g, const Node& attention, ValueId dout, ValueId o, ValueId lse);
 
 }  // namespace quintet::graph

@@ -1,9 +1,10 @@
-// attention_sink: o[tokens, heads, dv], lse[heads, tokens], sink[heads] -> o, lse like the inputs, as if every
-// query had one more key of score sink[head] and value 0: lse' = log(exp(lse) + exp(sink)), o' = o exp(lse - lse').
-// o and lse must be the results of one attention, which has no other use.
+// attention_sink: o[tokens, heads, dv], lse[heads, tokens], sink[heads] -> o, lse like the inputs, as if
+// every
+// query had one more key of score sink[head] and value 0: lse' = log(exp(lse) + exp(sink)), o' = o exp(lse -
+// lse'). o and lse must be the results of one attention, which has no other use.
 //
-// attention_dx of o' and lse' is the gradient with respect to q, k and v: it reads probabilities as exp(score - lse')
-// and their mean gradient as do'.o'. So the gradient of this op is that of both ops together.
+// attention_dx of o' and lse' is the gradient with respect to q, k and v: it reads probabilities as exp(score
+// - lse') and their mean gradient as do'.o'. So the gradient of this op is that of both ops together.
 //
 // attention_sink_dw: do, o', lse', sink -> dsink = - the sum over tokens of exp(sink - lse') do.o'
 #include "graph/ops/attention.h"

@@ -1,15 +1,17 @@
 // Text generation. A cache holds rows of earlier positions in pages: [pages, page_rows, ...]. Row p of
-// sequence s is row p % page_rows of page table[s * pages_per_sequence + p / page_rows]; a contiguous cache is
+// sequence s is row p % page_rows of page table[s * pages_per_sequence + p / page_rows]; a contiguous cache
+// is
 // the identity table. Every token row belongs to a sequence; -1: to none, and is neither stored nor attended.
 //
 // cache_append: table, sequences, positions, then pairs of rows[tokens, ...] and their cache -> the caches
 // with the rows stored. The results are the states themselves: they always share their bytes.
 //
-// cached_attention: k_cache, v_cache, table, sequences, positions, q[tokens, heads, d], k[tokens, kv_heads, d],
-// v[tokens, kv_heads, dv] -> o[tokens, heads, dv] and the caches, in which k and v are stored first. The query
-// of a row sees positions up to its own, at most `window` back (0: all). Heads are sharded as in
-// ops/attention.cc. In local graphs q, k and v may be packed in one value [tokens, heads + 2 kv_heads, d] with
-// d = dv (passes/pack.h); attributes heads and kv_heads are then given. No two rows may have the same sequence.
+// cached_attention: k_cache, v_cache, table, sequences, positions, q[tokens, heads, d], k[tokens, kv_heads,
+// d], v[tokens, kv_heads, dv] -> o[tokens, heads, dv] and the caches, in which k and v are stored first. The
+// query of a row sees positions up to its own, at most `window` back (0: all). Heads are sharded as in
+// ops/attention.cc. In local graphs q, k and v may be packed in one value [tokens, heads + 2 kv_heads, d]
+// with d = dv (passes/pack.h); attributes heads and kv_heads are then given. No two rows may have the same
+// sequence.
 //
 // take_rows: x[tokens, ...], rows[tokens=n] -> the rows of x, in order.
 //

@@ -1,6 +1,7 @@
-// Biases of experts. In front of the activation they are added to the routed rows; behind the second matmul, where
-// rows are weighted and summed per token, their sum is that of the biases of a token's experts, weighted: a matmul
-// of the weights, spread over all experts, with the biases. So no bias is added to a term of a sum.
+// Biases of experts. In front of the activation they are added to the routed rows; behind the second matmul,
+// where
+// rows are weighted and summed per token, their sum is that of the biases of a token's experts, weighted: a
+// matmul of the weights, spread over all experts, with the biases. So no bias is added to a term of a sum.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -62,8 +63,8 @@ void require_chosen(std::string_view op, const Type& rows, const Type& chosen) {
       to_string(chosen), to_string(rows));
 }
 
-// spread_choices: weights[tokens, choices], chosen -> [tokens, routes] with each weight at its expert, 0 elsewhere.
-// A choice of -1 (dropped) has no place.
+// spread_choices: weights[tokens, choices], chosen -> [tokens, routes] with each weight at its expert, 0
+// elsewhere. A choice of -1 (dropped) has no place.
 std::vector<Type> infer_spread(const std::vector<Type>& in, const Attrs& attrs) {
   require_chosen("spread_choices", in[0], in[1]);
   OP_REQUIRE("spread_choices", in[0].dims == in[1].dims, "expects weights like chosen {}, got {}",

@@ -109,8 +109,8 @@ std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&
 }
 
 // expert_act: gate, up [routed, f], row_weight[routed], received -> h = row_weight * silu(gate) * up. With
-// `alpha` and `limit` (GPT-OSS): gate is at most limit, up within +-limit, and h = row_weight * (up + 1) * gate *
-// sigmoid(alpha gate).
+// `alpha` and `limit` (GPT-OSS): gate is at most limit, up within +-limit, and h = row_weight * (up + 1) *
+// gate * sigmoid(alpha gate).
 void require_act(std::string_view op, const Type& gate, const Type& up, const Type& weight,
                  const Type& received) {
   OP_REQUIRE(op, is_routed(gate) && gate == up, "expects gate and up [routed, f] alike, got {} and {}",

@@ -1,8 +1,8 @@
 // The router of a block with experts: logits per token and expert, the choice of k experts with their
 // weights, and which assignments are dropped when experts have a capacity.
 //
-// router: x[tokens, embed], w[routes, embed][, b[routes]] -> logits[tokens, routes] in the accumulator's dtype:
-// never rounded to a narrower one.
+// router: x[tokens, embed], w[routes, embed][, b[routes]] -> logits[tokens, routes] in the accumulator's
+// dtype: never rounded to a narrower one.
 #include "graph/ops/routing.h"
 #include "graph/words.h"
 

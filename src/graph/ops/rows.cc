@@ -3,7 +3,8 @@
 //   unit_norm:       x[..., d] -> x / sqrt(mean of x^2 over d + eps), an RMSNorm without weights
 //   clip:            x -> x, limited to [-limit, limit]
 //   position_scale:  x[tokens, ...], positions -> x (1 + scale log(1 + floor((position + 1) / floor)))
-//   split_documents: documents, positions -> documents that end after every `chunk` positions; padding stays so
+//   split_documents: documents, positions -> documents that end after every `chunk` positions; padding stays
+// so
 #include "graph/ops/support.h"
 
 namespace quintet::graph {

@@ -8,8 +8,8 @@
 
 namespace quintet::kernels::cpu {
 
-// The rows that are new are in the cache already. o[t, h] = softmax over the positions that row t sees of q[t, h] . k, times v. A row of no sequence gives
-// zeros. The bits of a row do not depend on the other rows.
+// The rows that are new are in the cache already. o[t, h] = softmax over the positions that row t sees of
+// q[t, h] . k, times v. A row of no sequence gives zeros. The bits of a row do not depend on the other rows.
 template <class T>
 void cached_attention(const CachedAttention& a, const T* q, const T* k_cache, const T* v_cache, T* o,
                       std::byte* workspace, ThreadPool& pool);

@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
                  k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes,
                  wide_tile = v_tiles + kStages * Sizes::kVBytes;
-  // Whether a tile is merged in shared memory: not one of fewer tokens, whose box would reach into other rows.
+  // Whether a tile is merged in shared memory: not one of fewer tokens, whose box would reach into other
+  // rows.
   const auto merges = [&](const RowTile& tile) {
     return Sizes::kWideBytes > 0 && p.wide && tile.count == p.packing.tokens;
   };

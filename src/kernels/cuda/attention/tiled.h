@@ -17,7 +17,8 @@
 
 namespace quintet::kernels::cuda {
 
-// Options that AttentionShape lacks, but for soft_cap, which callers set from it; the graph uses the defaults.
+// Options that AttentionShape lacks, but for soft_cap, which callers set from it; the graph uses the
+// defaults.
 struct TiledOptions {
   bool causal = true;
   double soft_cap = 0;           // scores become cap * tanh(score / cap)

@@ -7,7 +7,8 @@
 
 namespace quintet::kernels::cuda {
 
-// h = weight[row] * silu(gate) * up, or the clamped form, over the first *rows of `most` rows of n; `rows` is on the device.
+// h = weight[row] * silu(gate) * up, or the clamped form, over the first *rows of `most` rows of n; `rows` is
+// on the device.
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t most,
                 int64_t n, const ExpertGate& form, Stream stream);

@@ -1,13 +1,13 @@
-// Biases of experts, and numbers of a token's experts (graph/ops/expert_bias.cc). Stat<T> arithmetic. D is Grad<T>, or
-// Bf16 for T = Bf16.
+// Biases of experts, and numbers of a token's experts (graph/ops/expert_bias.cc). Stat<T> arithmetic. D is
+// Grad<T>, or Bf16 for T = Bf16.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
 
 namespace quintet::kernels::cuda {
 
-// out[row] = y[row] + b[expert of the row], over the rows received, which are contiguous by expert; received is
-// [sources][experts], on the device. out may be y.
+// out[row] = y[row] + b[expert of the row], over the rows received, which are contiguous by expert; received
+// is [sources][experts], on the device. out may be y.
 template <class T>
 void expert_bias(const T* y, const T* b, const int32_t* received, int64_t experts, int64_t sources, T* out,
                  int64_t n, Stream stream);
