@@ -5,14 +5,16 @@
 
 namespace quintet::base {
 namespace {
-constexpr std::array<std::pair<DType, std::string_view>, 8> kNames = {{{DType::F64, "f64"},
-                                                                       {DType::F32, "f32"},
-                                                                       {DType::BF16, "bf16"},
-                                                                       {DType::F16, "f16"},
-                                                                       {DType::I64, "i64"},
-                                                                       {DType::I32, "i32"},
-                                                                       {DType::I16, "i16"},
-                                                                       {DType::U8, "u8"}}};
+constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{{DType::F64, "f64"},
+                                                                        {DType::F32, "f32"},
+                                                                        {DType::BF16, "bf16"},
+                                                                        {DType::F16, "f16"},
+                                                                        {DType::I64, "i64"},
+                                                                        {DType::I32, "i32"},
+                                                                        {DType::I16, "i16"},
+                                                                        {DType::U8, "u8"},
+                                                                        {DType::E4M3, "e4m3"},
+                                                                        {DType::E5M2, "e5m2"}}};
 }  // namespace
 
 std::string_view to_string(DType t) {

@@ -8,7 +8,8 @@
 
 namespace quintet::base {
 
-enum class DType : uint8_t { F64, F32, BF16, F16, I64, I32, I16, U8 };
+// E4M3 and E5M2 are codes of 8 bits (base/fp8.h): they are moved and multiplied, never added.
+enum class DType : uint8_t { F64, F32, BF16, F16, I64, I32, I16, U8, E4M3, E5M2 };
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
@@ -23,12 +24,15 @@ constexpr int64_t size_of(DType t) {
     case DType::I16:
       return 2;
     case DType::U8:
+    case DType::E4M3:
+    case DType::E5M2:
       return 1;
   }
   return 0;
 }
 
-std::string_view to_string(DType t);  // "f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8"
+std::string_view to_string(
+    DType t);  // "f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8", "e4m3", "e5m2"
 std::optional<DType> parse_dtype(std::string_view text);  // empty when the name is unknown
 
 // bfloat16: the upper half of a float. Conversion rounds to nearest even; NaN stays NaN.

@@ -42,7 +42,7 @@ class Communicator::Open {
 namespace {
 
 void check_reducible(const Communicator& c, CallKind kind, base::DType dtype) {
-  QUINTET_CHECK(dtype != base::DType::I16,
+  QUINTET_CHECK(dtype != base::DType::I16 && dtype != base::DType::E4M3 && dtype != base::DType::E5M2,
                 "{} on '{}': {} can be moved but not reduced; reduce in f32 or bf16", to_string(kind),
                 c.name(), base::to_string(dtype));
 }

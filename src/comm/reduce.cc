@@ -156,6 +156,8 @@ void reduce_in_order(const void* const* sources, int source_count, void* const* 
     case base::DType::U8:
       return reduce_typed<uint8_t>(sources, source_count, targets, target_count, count, op);
     case base::DType::I16:
+    case base::DType::E4M3:
+    case base::DType::E5M2:
       break;
   }
   base::fail_internal("{} cannot be reduced", base::to_string(dtype));

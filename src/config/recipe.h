@@ -359,6 +359,15 @@ enum class Master : uint8_t { F64, F32, Split, Bf16 };
 // alike.
 enum class MomentsRounding : uint8_t { Nearest, Stochastic };
 
+// The operands of linear layers' GEMMs.
+enum class LinearKind : uint8_t {
+  Compute,     // as precision.compute
+  Fp8Delayed,  // one scale per tensor, from the magnitudes of earlier steps; E4M3, gradients E5M2
+  Fp8Block,    // scales of 1 x 128 and 128 x 128 blocks; E4M3
+  Mxfp8,       // scales of 1 x 32 blocks
+  Nvfp4,       // 4 bits, scales of 1 x 16 blocks and of tensors
+};
+
 struct Precision {
   base::DType compute = base::DType::F32;  // activations and the weights that matmuls read
   Master master = Master::F32;             // the weights that the optimizer updates
@@ -369,6 +378,10 @@ struct Precision {
   bool tf32 = false;                      // cuda: f32 matmuls round their operands to a 10-bit mantissa
   LossScale loss_scale = {};              // a number or "dynamic", which is the default for f16
   int64_t loss_scale_window = 2000;       // dynamic: good steps before the scale is doubled
+  LinearKind linear = LinearKind::Compute;
+  std::vector<std::string>
+      fp8_match;          // weights whose linears are quantised ('*' and '?'); empty: of all blocks
+  bool fp8_head = false;  // the head too
 
   // The defaults for a recipe that sets only compute: everything else in its accumulator type (f64 for f64,
   // otherwise f32), and a dynamic loss scale for f16, whose range ends at 65504.
@@ -382,6 +395,7 @@ struct Precision {
             .loss_scale = compute == base::DType::F16 ? LossScale{true, kFirstLossScale} : LossScale{}};
   }
   bool split_master() const { return master == Master::Split; }
+  bool quantises() const { return linear != LinearKind::Compute; }
   // The type in which the optimizer computes and weights are saved.
   base::DType master_type() const {
     return master == Master::F64    ? base::DType::F64

@@ -79,6 +79,10 @@ ValueId Graph::find(const InputSpec& spec) const {
   return ValueId();
 }
 
+std::string_view to_string(ScaleOf of) {
+  return of == ScaleOf::Input ? "x" : of == ScaleOf::Weight ? "w" : "dy";
+}
+
 std::string_view to_string(SumKind kind) {
   switch (kind) {
     case SumKind::Load:
@@ -87,6 +91,10 @@ std::string_view to_string(SumKind kind) {
       return "balance_loss";
     case SumKind::ZLoss:
       return "z_loss";
+    case SumKind::Amax:
+      return "amax";
+    case SumKind::Rounded:
+      return "rounded";
     case SumKind::Running:
       return "running";
   }
@@ -94,7 +102,8 @@ std::string_view to_string(SumKind kind) {
 }
 
 std::optional<SumKind> parse_sum_kind(std::string_view word) {
-  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::Running})
+  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::Running,
+                             SumKind::Amax, SumKind::Rounded})
     if (to_string(kind) == word) return kind;
   return std::nullopt;
 }

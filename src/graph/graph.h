@@ -66,17 +66,35 @@ enum class SumKind : uint8_t {
   BalanceLoss,
   ZLoss,
   Running,  // only persisted to the next micro-batch, never reported
+  Amax,     // the largest magnitude of a quantised value: a maximum instead of a sum
+  Rounded,  // how many values were quantised, and how many of them saturated or became 0
 };
 std::string_view to_string(SumKind kind);  // "balance_loss"
 std::optional<SumKind> parse_sum_kind(std::string_view word);
-inline constexpr std::string_view kSumKindWords = R"("load", "balance_loss", "z_loss" or "running")";
+inline constexpr std::string_view kSumKindWords =
+    R"("load", "balance_loss", "z_loss", "running", "amax" or "rounded")";
 
 // A result that is summed over the micro-batches of a step and, at its end, over the ranks: statistics that a
-// run reports about its experts, and that their balancing uses.
+// run reports about its experts and quantised values, and that balancing and scales use.
 struct StepSum {
   SumKind kind = SumKind::Load;
   ValueId value;
   int block = 0;
+  int scale = -1;  // Amax, Rounded: index into Graph::scales
+};
+
+// The scale of the quantised values of a set of linears (passes/quantize.h): inputs, weights or gradients of
+// their results.
+enum class ScaleOf : uint8_t { Input, Weight, Gradient };
+inline constexpr int kNumScaleOf = 3;
+std::string_view to_string(ScaleOf of);  // "x", "w", "dy"
+
+struct ScaleDecl {
+  std::string set;  // the first weight of the set: "blocks.3.attn.wq.weight"
+  ScaleOf of = ScaleOf::Input;
+  double largest = 1;  // magnitude of the format
+  double initial = 1;  // the scale until a value has been seen
+  friend bool operator==(const ScaleDecl&, const ScaleDecl&) = default;
 };
 
 // At the end of a step: bias += rate * sign(mean load - load), per expert; `load` is a step sum that begins
@@ -115,6 +133,7 @@ class Graph {
   ValueId loss;  // scalar: sum over valid tokens
   std::vector<StepSum> step_sums;
   std::vector<BiasUpdate> bias_updates;
+  std::vector<ScaleDecl> scales;
   ValueId logits;         // inference graphs only
   int64_t row_chunk = 0;  // rows per chunk in row groups; 0: all rows at once
   int num_blocks = 0;     // labels run 0 .. num_blocks - 1

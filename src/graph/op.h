@@ -38,6 +38,7 @@ enum class OpClass : uint8_t {
   Placement,  // changes placements: local graphs only, inserted by the partitioner
   GradientNorm,
   Optimizer,  // updates of parameters and what they need
+  Quantize,   // to codes of 8 bits, and the scales of codes
 };
 std::string_view to_string(OpClass c);  // "expert matmul"
 

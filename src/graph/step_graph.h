@@ -20,9 +20,10 @@ enum class Role : uint8_t {
   Gradient,    // after its reduction over ranks
   RouterBias,  // of a router that balances without a loss: belongs to no parameter, replicated on all ranks
   Scalar,      // a number that a step changes and the next one reads, replicated on all ranks
+  Amax,        // largest magnitudes of quantised values in recent steps, replicated on all ranks
 };
 
-inline constexpr int kNumRoles = 7;
+inline constexpr int kNumRoles = 8;
 
 // State that the optimizer keeps in addition to weight, master and gradient.
 constexpr bool is_optimizer_state(Role r) { return r == Role::Moment || r == Role::Ema; }

@@ -61,6 +61,7 @@ bool is_divided(graph::Role role, int zero) {
       return zero >= 1;
     case graph::Role::RouterBias:
     case graph::Role::Scalar:
+    case graph::Role::Amax:
       return false;
   }
   return false;

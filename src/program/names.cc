@@ -7,6 +7,7 @@ MemoryClass memory_class_of(graph::Role role) {
   switch (role) {
     case graph::Role::Weight:
     case graph::Role::RouterBias:
+    case graph::Role::Amax:
       return MemoryClass::Parameters;
     case graph::Role::Master:
     case graph::Role::Moment:

@@ -236,6 +236,7 @@ struct SumPlace {
   graph::SumKind kind = graph::SumKind::Load;
   int block = 0;
   int64_t first = 0, count = 0;
+  int scale = -1;  // graph::StepSum::scale
 };
 struct StatePlace {
   std::string name;

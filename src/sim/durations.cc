@@ -84,6 +84,9 @@ Arithmetic arithmetic_of(base::DType dtype) {
       return Arithmetic::F16;
     case base::DType::F64:
       return Arithmetic::F64;
+    case base::DType::E4M3:
+    case base::DType::E5M2:
+      return Arithmetic::FP8;
     default:
       return Arithmetic::F32;
   }

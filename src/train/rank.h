@@ -150,6 +150,7 @@ class Rank {
     graph::SumKind kind;
     int block;
     std::span<const double> values;
+    int scale = -1;  // graph::StepSum::scale
   };
   std::vector<Sum> step_sums() const;
 

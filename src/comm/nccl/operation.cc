@@ -24,6 +24,8 @@ ncclDataType_t type_of(DType dtype) {
     case DType::I32:
       return ncclInt32;
     case DType::U8:
+    case DType::E4M3:  // moved, never reduced
+    case DType::E5M2:
       return ncclUint8;
     case DType::I16:
       break;

@@ -150,10 +150,10 @@ const OpDef* find_op(std::string_view name) {
 }
 
 std::string_view to_string(OpClass c) {
-  static constexpr std::array<std::string_view, 18> kNames = {
-      "other",  "matmul",   "expert matmul", "attention", "norm",          "activation",
-      "rope",   "bias",     "dropout",       "residual",  "embedding",     "loss",
-      "router", "dispatch", "balance",       "placement", "gradient norm", "optimizer"};
+  static constexpr std::array<std::string_view, 19> kNames = {
+      "other",   "matmul",    "expert matmul", "attention", "norm",    "activation", "rope",
+      "bias",    "dropout",   "residual",      "embedding", "loss",    "router",     "dispatch",
+      "balance", "placement", "gradient norm", "optimizer", "quantize"};
   return kNames[static_cast<size_t>(c)];
 }
 
