@@ -15,7 +15,10 @@ void AddedTokenFinder::add(const AddedToken& token, std::string_view pattern) {
       next = static_cast<uint32_t>(nodes_.size());
       nodes_.emplace_back();
       nodes_[node].children.emplace_back(static_cast<uint8_t>(byte), next);
-      if (node == 0) first_[static_cast<uint8_t>(byte)] = next;
+      if (node == 0) {
+        only_first_ = nodes_[0].children.size() == 1 ? std::optional(byte) : std::nullopt;
+        first_[static_cast<uint8_t>(byte)] = next;
+      }
     }
     node = next;
   }
@@ -43,6 +46,8 @@ bool AddedTokenFinder::accepted(const AddedToken& token, std::string_view text, 
 
 AddedTokenFinder::Found AddedTokenFinder::find(std::string_view text, size_t from) const {
   for (size_t at = from; at < text.size(); ++at) {
+    if (only_first_) at = text.find(*only_first_, at);
+    if (at == std::string_view::npos) break;
     uint32_t node = first_[static_cast<uint8_t>(text[at])];
     if (node == 0) continue;
     int32_t token = -1;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,7 @@ class AddedTokenFinder {
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_ = std::vector<Node>(1);
   std::array<uint32_t, 256> first_{};  // the root's children
+  std::optional<char> only_first_;     // the byte with which every token begins, such as '<'
 };
 
 }  // namespace quintet::tokenizer

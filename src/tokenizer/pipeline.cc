@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/checksum.h"
 #include "tokenizer/json_field.h"
-#include "tokenizer/quick_piece.h"
+#include "tokenizer/piece_starts.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/word_cache.h"
 
@@ -17,7 +18,6 @@ namespace {
 std::atomic<uint64_t> next_serial{1};
 
 struct WordCaches {
-  OneTokenCache tokens;
   WordCache words;
   LongWordCache long_words;
 };
@@ -34,6 +34,23 @@ WordCaches& caches_for(uint64_t serial) {
     owned.serial = serial;
   }
   return *owned.caches;
+}
+
+// Appends the ids of a word that is not in the cache of short words, and keeps them.
+void encode_unknown(const Model& model, WordCaches& caches, std::string_view word, const WordCache::Key& key,
+                    uint64_t hash, std::vector<int32_t>& ids) {
+  const uint64_t long_hash = base::checksum_of(std::as_bytes(std::span(word)));
+  if (const auto known = caches.long_words.find(word, long_hash); !known.empty()) {
+    ids.insert(ids.end(), known.begin(), known.end());
+    return;
+  }
+  const size_t before = ids.size();
+  model.encode(word, ids);
+  const auto found = std::span(ids).subspan(before);
+  if (word.size() <= WordCache::kLongest && found.size() <= WordCache::kMostIds)
+    caches.words.insert(key, hash, found);
+  else
+    caches.long_words.insert(word, long_hash, found);
 }
 
 // A number as the Rust library that `tokenizers` reads files with computes it: the digits that fit 64 bits,
@@ -129,68 +146,57 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<int32
 }
 
 // Words of a batch are cut, then looked up: by then memory has fetched their slots. Nearly all of them are
-// known and short, and cost no branch that depends on their length.
+// known and short, and cost no branch that depends on the text.
 void Pipeline::encode_pattern(std::string_view text, std::vector<int32_t>& ids) const {
-  auto& [tokens, words, long_words] = caches_for(serial_);
-  constexpr size_t kBatch = 32;
+  WordCaches& caches = caches_for(serial_);
+  WordCache& words = caches.words;
   struct Word {
     const char* at;
     size_t size;
     WordCache::Key key;
-    uint64_t short_key;  // 0: none
-    int32_t token;       // -1: not known
+    uint64_t hash;
   };
+  constexpr size_t kBatch = 2 * kWindow, kReadable = kWindow + 16;
   std::array<Word, kBatch> batch;
-  const char *at = text.data(), *const end = at + text.size();
+  std::array<char, 2 * kReadable> tail;  // the last bytes of the text, followed by bytes that are not ASCII
+  bool in_tail = false;
+  const char *at = text.data(), *end = at + text.size();
   while (at != end) {
     size_t count = 0;
-    for (; count < kBatch && at != end; ++count) {
-      Word& word = batch[count];
-      const auto left = static_cast<size_t>(end - at);
+    const auto add = [&](size_t size) {
+      Word& word = batch[count++];
       word.at = at;
-      word.size = left >= kQuickBytes ? quick_piece(*pattern_, at) : 0;
-      if (word.size == 0) word.size = first_piece(*pattern_, {at, left});
-      word.token = -1;
-      word.short_key = 0;
-      if (word.size <= OneTokenCache::kLongest && left >= kQuickBytes) {
-        word.short_key = OneTokenCache::key_of_8(at, word.size);
-        word.token = tokens.find(word.short_key);
+      word.size = size;
+      word.key = WordCache::key_of_16(at, size);
+      word.hash = WordCache::hash(word.key);
+      words.prefetch(word.hash);
+      at += size;
+    };
+    while (at != end && count <= kBatch - kWindow) {
+      if (const auto left = static_cast<size_t>(end - at); left < kReadable && !in_tail) {
+        tail.fill(static_cast<char>(0xFF));
+        at = static_cast<const char*>(std::memcpy(tail.data(), at, left));
+        end = at + left;
+        in_tail = true;
       }
-      if (word.token < 0 && word.size <= WordCache::kLongest) {
-        word.key =
-            left >= kQuickBytes ? WordCache::key_of_16(at, word.size) : WordCache::key({at, word.size});
-        words.prefetch(word.key);
+      uint64_t starts = piece_starts(*pattern_, at) & ~1ull;
+      if (starts == 0) {
+        add(first_piece(*pattern_, {at, static_cast<size_t>(end - at)}));
+        continue;
       }
-      at += word.size;
+      for (const char* const window = at; starts != 0; starts &= starts - 1)
+        add(static_cast<size_t>(window + std::countr_zero(starts) - at));
     }
     size_t used = ids.size();
     ids.resize(used + WordCache::kMostIds * count);
     for (size_t i = 0; i < count; ++i) {
-      const auto& [begin, size, key, short_key, token] = batch[i];
-      if (token >= 0) {
-        ids[used++] = token;
+      const auto& [begin, size, key, hash] = batch[i];
+      if (const size_t known = words.copy(key, hash, ids.data() + used); known > 0) {
+        used += known;
         continue;
       }
-      if (size <= WordCache::kLongest) {
-        if (const size_t known = words.copy(key, ids.data() + used); known > 0) {
-          if (known == 1 && short_key != 0) tokens.insert(short_key, ids[used]);
-          used += known;
-          continue;
-        }
-      }
       ids.resize(used);
-      const std::string_view word(begin, size);
-      const bool may_be_long = size >= LongWordCache::kShortest && size <= LongWordCache::kLongest;
-      const auto known = may_be_long ? long_words.find(word) : std::span<const int32_t>();
-      ids.insert(ids.end(), known.begin(), known.end());
-      if (known.empty()) {
-        parts_.model->encode(word, ids);
-        const auto found = std::span(ids).subspan(used);
-        if (size <= WordCache::kLongest && found.size() <= WordCache::kMostIds)
-          words.insert(key, found);
-        else if (may_be_long)
-          long_words.insert(word, found);
-      }
+      encode_unknown(*parts_.model, caches, {begin, size}, key, hash, ids);
       used = ids.size();
       ids.resize(used + WordCache::kMostIds * (count - i - 1));
     }
@@ -200,52 +206,38 @@ void Pipeline::encode_pattern(std::string_view text, std::vector<int32_t>& ids) 
 
 void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32_t>& ids) const {
   if (text.empty()) return;
-  auto& [tokens, words, long_words] = caches_for(serial_);
-  const auto encode_now = [&](std::string_view word, const WordCache::Key& key) {
-    const size_t before = ids.size();
-    if (word.size() <= WordCache::kLongest) {
-      if (const auto known = words.find(key); !known.empty()) {
-        ids.insert(ids.end(), known.begin(), known.end());
-        return;
-      }
-      parts_.model->encode(word, ids);
-      words.insert(key, std::span(ids).subspan(before));
-    } else if (word.size() <= LongWordCache::kLongest) {
-      if (const auto known = long_words.find(word); !known.empty()) {
-        ids.insert(ids.end(), known.begin(), known.end());
-        return;
-      }
-      parts_.model->encode(word, ids);
-      long_words.insert(word, std::span(ids).subspan(before));
-    } else {
-      parts_.model->encode(word, ids);
-    }
-  };
   if (pattern_ != nullptr) return encode_pattern(text, ids);
+  WordCaches& caches = caches_for(serial_);
   // Words wait in a short queue while memory fetches their slots: looked up at once, each would wait for it
   // alone.
   struct Waiting {
     std::string_view word;
     WordCache::Key key;
+    uint64_t hash;
+  };
+  const auto encode_now = [&](const Waiting& waiting) {
+    const size_t before = ids.size();
+    ids.resize(before + WordCache::kMostIds);
+    const size_t known = caches.words.copy(waiting.key, waiting.hash, ids.data() + before);
+    ids.resize(before + known);
+    if (known == 0) encode_unknown(*parts_.model, caches, waiting.word, waiting.key, waiting.hash, ids);
   };
   std::array<Waiting, 16> queue;
   size_t waiting = 0;
   const auto flush = [&] {
-    for (size_t i = 0; i < waiting; ++i) encode_now(queue[i].word, queue[i].key);
+    for (size_t i = 0; i < waiting; ++i) encode_now(queue[i]);
     waiting = 0;
   };
   const auto encode_word = [&](std::string_view word, bool) {
-    WordCache::Key key;
-    if (word.size() <= WordCache::kLongest) {
-      key = WordCache::key(word);
-      words.prefetch(key);
-    }
+    const WordCache::Key key = WordCache::key(word);
+    const Waiting next{word, key, WordCache::hash(key)};
+    caches.words.prefetch(next.hash);
     // A word that is not part of the text lives no longer than this call.
     if (word.data() < text.data() || word.data() >= text.data() + text.size()) {
       flush();
-      return encode_now(word, key);
+      return encode_now(next);
     }
-    queue[waiting++] = {word, key};
+    queue[waiting++] = next;
     if (waiting == queue.size()) flush();
   };
   if (parts_.pre_tokenizer) {

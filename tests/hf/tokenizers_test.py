@@ -4,11 +4,12 @@
   tokenizers_test.py QUINTET [--lines N] [--work FOLDER]
 
 Trains tokenizers of every kind with the packages on text of this repository and random text of many scripts, then compares
-`quintet tokenizer encode --lines` and `decode` with them on N lines (1,000,000). Also: the class of every code point, our trainer against
+`quintet tokenizer encode` with them on N lines (1,000,000) and on one long text. Also: the class of every code point, our trainer against
 theirs, and the rate of encoding on one thread. Prints a table; exit status 1 if anything differs.
 """
 
 import argparse
+import array
 import base64
 import json
 import os
@@ -70,6 +71,9 @@ lines = [line for line in lines if line]
 random.shuffle(lines)
 (work / "lines.txt").write_bytes(b"\n".join(lines) + b"\n")
 texts = [line.decode("utf8", "replace") for line in lines]
+BETWEEN = ["\n", "\n", "\n\n", " \n  ", "\r\n", "\n \n\t", "\t", "    "]
+whole_text = "".join(t + random.choice(BETWEEN) for t in documents + texts[:10000])[: 8 << 20]
+(work / "whole.txt").write_bytes(whole_text.encode())
 corpus = documents[:200] + [t for t in texts[:20000]]
 
 
@@ -81,11 +85,23 @@ def compare(name, path, expected):
     """`expected`: a list of ids for each line."""
     global failed
     rows = run("encode", "--tokenizer", path, "--lines", work / "lines.txt").decode().split("\n")
-    wrong = [i for i, ids in enumerate(expected) if list(map(int, rows[i].split())) != list(ids)]
+    wrong = [i for i, ids in enumerate(expected) if array.array("i", map(int, rows[i].split())) != array.array("i", ids)]
     print(f"{name:12} {len(expected):>9,} lines  {len(wrong):>5} differ", flush=True)
     for i in wrong[:3]:
         print("   ", repr(texts[i][:100]), "ours", rows[i][:100], "theirs", " ".join(map(str, expected[i]))[:100])
     failed += bool(wrong)
+
+
+def compare_whole(name, path, expected):
+    """The ids of one long text, where line breaks and long distances matter."""
+    global failed
+    ours = list(map(int, run("encode", "--tokenizer", path, work / "whole.txt").split()))
+    same = ours == expected
+    print(f"{name:12} {len(expected):>9,} tokens {'equal' if same else 'DIFFER'} in one text", flush=True)
+    if not same:
+        at = next((i for i, (a, b) in enumerate(zip(ours, expected)) if a != b), min(len(ours), len(expected)))
+        print("    token", at, "ours", ours[at : at + 5], "theirs", expected[at : at + 5])
+    failed += not same
 
 
 def against_package(name, tokenizer):
@@ -94,8 +110,9 @@ def against_package(name, tokenizer):
     tokenizer = Tokenizer.from_file(str(path))  # numbers of a file are rounded when they are read
     expected = []
     for start in range(0, len(texts), 20000):
-        expected += [e.ids for e in tokenizer.encode_batch_fast(texts[start : start + 20000])]
+        expected += [array.array("i", e.ids) for e in tokenizer.encode_batch_fast(texts[start : start + 20000])]
     compare(name, path, expected)
+    compare_whole(name, path, tokenizer.encode(whole_text).ids)
 
 
 def expressions():
@@ -172,6 +189,7 @@ ranks = {bytes(alphabet[c] for c in token): rank - 1 for token, rank in vocabula
 cl100k = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 t = tiktoken.Encoding("test", pat_str=cl100k, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 100257})
 compare("tiktoken", work / "cl100k_base.tiktoken", [t.encode(text, allowed_special="all") for text in texts])
+compare_whole("tiktoken", work / "cl100k_base.tiktoken", t.encode(whole_text, allowed_special="all"))
 
 (work / "corpus.txt").write_text("\n".join(t.replace("\n", " ") for t in documents))
 sentencepiece.SentencePieceTrainer.train(input=str(work / "corpus.txt"), model_prefix=str(work / "sp"), vocab_size=4000, byte_fallback=True, minloglevel=2, max_sentence_length=100000)
