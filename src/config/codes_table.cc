@@ -145,10 +145,6 @@ constexpr ProblemCode kCodes[] = {
     {"Q1161", "model.rotary_dim is even and fits model.head_dim",
      "RoPE rotates pairs among the first rotary_dim features of a head.", "model.rotary_dim=33",
      "model.rotary_dim=32"},
-    {"Q1163", "parts of a model that have run on CPUs only require run.device = \"cpu\"",
-     "The GPU kernels of some parts have not been compared with the CPU's in a run; soft caps have kernels "
-     "for bf16 and f16 only.",
-     "model.attention_sinks=true\nrun.device=\"cuda\"", "model.attention_sinks=false"},
     {"Q1167", "parts of blocks belong to family llama",
      "Sinks, chunks, bounds and other parts of attention exist in family llama only; a key without effect is "
      "an error.",

@@ -176,32 +176,6 @@ void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
          fmt::format("in family {}", name_of(r.model.family)));
 }
 
-// Kernels for GPUs exist, but no model has run with them.
-void cpu_keys_run_on_cpus(const Recipe& r, const Fail& fail) {
-  const Model& m = r.model;
-  if (r.run.device != DeviceKind::Cuda) return;
-  const auto refuse = [&](const char* key, bool given) {
-    if (given) fail(key, "is not supported yet with run.device = \"cuda\"", "run.device = \"cpu\"");
-  };
-  const bool half = r.precision.compute == base::DType::BF16 || r.precision.compute == base::DType::F16;
-  if (m.attention_soft_cap > 0 && (!half || m.head_dim % 8 != 0 || m.head_dim > 256))
-    fail("model.attention_soft_cap",
-         fmt::format("{} needs, with run.device = \"cuda\", precision.compute = \"bf16\" or \"f16\" and "
-                     "model.head_dim a "
-                     "multiple of 8 up to 256, got \"{}\" and {}",
-                     m.attention_soft_cap, base::to_string(r.precision.compute), m.head_dim),
-         "precision.compute = \"bf16\"");
-  refuse("model.attention_sinks", m.attention_sinks);
-  refuse("model.attention_chunk", m.attention_chunk > 0);
-  refuse("model.qk_unit_norm", m.qk_unit_norm);
-  refuse("model.clip_qkv", m.clip_qkv > 0);
-  refuse("model.centered_norms", m.centered_norms);
-  refuse("model.position_scale", m.position_scale > 0);
-  refuse("model.activation", m.activation == Activation::Clamped);
-  refuse("model.moe.bias", m.moe.bias);
-  refuse("model.moe.scale_input", m.moe.scale_input);
-}
-
 void activation_fits_blocks(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   const bool experts = m.moe.experts > 0;
@@ -303,9 +277,6 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
 std::vector<Rule> block_rules() {
   return {
       {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
-      {"parts of a model that have run on CPUs only require run.device = \"cpu\"",
-       {"model.attention_soft_cap", "model.head_dim", "run.device", "precision.compute"},
-       cpu_keys_run_on_cpus},
       {"model.activation fits the blocks",
        {"model.family", "model.activation", "model.moe.experts", "model.moe.every", "model.moe.first_dense"},
        activation_fits_blocks},

@@ -41,7 +41,8 @@ bool routes(const graph::OpDef& op) {
   static const std::set<const graph::OpDef*> ops = {
       &graph::kSelect,       &graph::kSelectDx,  &graph::kLimit,      &graph::kExpertLoad,
       &graph::kBalanceSums,  &graph::kBalanceDx, &graph::kRunningSum, &graph::kBalanceLoss,
-      &graph::kBalanceDsums, &graph::kZLoss,     &graph::kZLossDx};
+      &graph::kBalanceDsums, &graph::kZLoss,     &graph::kZLossDx,    &graph::kSpreadChoices,
+      &graph::kGatherChoices};
   return ops.contains(&op);
 }
 bool stays_f64(const OpExample& e, size_t i) {
@@ -131,10 +132,11 @@ TEST(GpuOps, MatchTheCpu) {
 
 TEST(GpuOps, SumsAccumulate) {
   const std::set<const graph::OpDef*> sums = {
-      &graph::kLinearDw,    &graph::kLinearsDw,       &graph::kEmbeddingDw,       &graph::kRmsNormDw,
-      &graph::kLayerNormDw, &graph::kSumRows,         &graph::kGroupedLinearDw,   &graph::kRouterDw,
-      &graph::kExpertLoad,  &graph::kRunningSum,      &graph::kBalanceLoss,       &graph::kZLoss,
-      &graph::kLossGrad,    &graph::kRmsNormBackward, &graph::kLayerNormBackward, &graph::kCrossEntropy};
+      &graph::kLinearDw,     &graph::kLinearsDw,       &graph::kEmbeddingDw,       &graph::kRmsNormDw,
+      &graph::kLayerNormDw,  &graph::kSumRows,         &graph::kGroupedLinearDw,   &graph::kRouterDw,
+      &graph::kExpertLoad,   &graph::kRunningSum,      &graph::kBalanceLoss,       &graph::kZLoss,
+      &graph::kLossGrad,     &graph::kRmsNormBackward, &graph::kLayerNormBackward, &graph::kCrossEntropy,
+      &graph::kExpertBiasDw, &graph::kAttentionSinkDw};
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
     if (!sums.contains(e.op)) continue;

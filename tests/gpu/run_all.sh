@@ -14,6 +14,7 @@
 # Exit status 1 if anything fails, 2 if it cannot run at all. Skipped parts state the reason.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
+export QUINTET_ROOT=$root
 folder=${1:-$root/build-cuda/bin}
 parts=${PARTS:-kernels models curve nccl faults bits resume layouts sanitizer bench}
 . "$root/tests/gpu/environment.sh"

@@ -87,12 +87,6 @@ void choose(const Bound& b, const k::AttentionShape& s) {
 
 void prepare(Bound& b) {
   const k::AttentionShape s = attention_shape(*b.instr);
-  if (s.soft_cap > 0 && !suits_tiles(*b.instr, s))
-    base::fail_user(
-        "model.attention_soft_cap on a GPU needs precision.compute = \"bf16\" or \"f16\" and head sizes that "
-        "are "
-        "multiples of 8 up to 256, got {} and {}",
-        s.head_dim, s.value_dim);
   if (has_plan(b, s)) {
     if (b.libraries->tunes() && suits_tiles(*b.instr, s)) choose(b, s);
   } else if (std::string remark = remark_on(*b.instr); !remark.empty()) {

@@ -37,6 +37,11 @@ INSTANTIATE_TEST_SUITE_P(Experts, Models,
                                           testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
+INSTANTIATE_TEST_SUITE_P(Families, Models,
+                         testing::Combine(testing::ValuesIn(test::family_models()),
+                                          testing::Values("f64", "f32", "bf16", "f16")),
+                         name_of);
+
 INSTANTIATE_TEST_SUITE_P(Updates, Models,
                          testing::Combine(testing::ValuesIn(test::update_models()),
                                           testing::Values("f64", "f32", "bf16")),

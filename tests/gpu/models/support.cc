@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/temp_folder.h"
@@ -61,6 +62,48 @@ std::vector<std::string> joined(std::initializer_list<std::vector<std::string>> 
   return all;
 }
 
+// What distinguishes each family, with limits and caps low enough to act on these small numbers.
+const std::map<std::string, std::vector<std::string>>& families() {
+  static const std::vector<std::string> routed = {"model.moe.experts=8", "model.moe.top_k=2",
+                                                  "model.moe.ffn=48", "model.ffn=48",
+                                                  "model.moe.balance_loss=0.01"};
+  static const std::vector<std::string> gemma = {"model.norms=\"both\"",      "model.norm_offset=1",
+                                                 "model.activation=\"gelu\"", "model.tied=true",
+                                                 "model.sliding_window=40",   "model.full_attention_every=2",
+                                                 "model.embed_scale=8",       "model.head_dim=32"};
+  static const std::map<std::string, std::vector<std::string>> table = {
+      {"gemma2",
+       joined({gemma,
+               {"model.attention_scale=0.4", "model.attention_soft_cap=0.05", "model.logit_soft_cap=0.3"}})},
+      {"gemma2-odd-heads", joined({gemma, {"model.attention_soft_cap=0.05", "model.head_dim=20"}})},
+      {"gemma2-unpacked", joined({gemma, {"model.attention_soft_cap=0.05", "data.pack=false"}})},
+      {"gemma3", joined({gemma, {"model.qk_norm=true", "model.local_rope_theta=100"}})},
+      {"phi", {"model.rotary_dim=12"}},
+      {"olmo2", {"model.norms=\"post\"", "model.qk_norm=true", "model.qk_norm_over=\"all_heads\""}},
+      {"smollm3", {"model.no_rope_every=2", "model.tied=true"}},
+      {"neox",
+       {"model.family=\"neox\"", "model.kv_heads=4", "model.rotary_dim=4", "model.parallel_blocks=true"}},
+      {"glm", joined({routed,
+                      {"model.qkv_bias=true", "model.qk_norm=true", "model.rotary_dim=8",
+                       "model.moe.first_dense=1", "model.moe.shared_ffn=48", "model.moe.bias_rate=0.001",
+                       "model.moe.score=\"sigmoid\"", "model.moe.scale=2.5"}})},
+      {"gpt-oss",
+       joined({routed,
+               {"model.qkv_bias=true", "model.out_bias=true", "model.attention_sinks=true",
+                "model.sliding_window=40", "model.full_attention_every=2", "model.activation=\"clamped\"",
+                "model.activation_limit=0.05", "model.moe.bias=true", "model.moe.order=\"top_k_first\""}})},
+      {"gpt-oss-unpacked", joined({routed,
+                                   {"model.attention_sinks=true", "data.pack=false",
+                                    "model.activation=\"clamped\"", "model.moe.bias=true"}})},
+      {"dbrx", joined({routed, {"model.clip_qkv=0.1", "model.centered_norms=true"}})},
+      {"llama4",
+       joined({routed,
+               {"model.qk_unit_norm=true", "model.attention_chunk=32", "model.no_rope_every=2",
+                "model.position_scale=0.1", "model.position_floor=16", "model.moe.top_k=1",
+                "model.moe.score=\"sigmoid\"", "model.moe.scale_input=true", "model.moe.shared_ffn=48"}})}};
+  return table;
+}
+
 std::vector<std::string> settings_of(const std::string& model) {
   if (model == "llama") return {};
   if (model == "llama-unpacked") return kUnpacked;
@@ -91,6 +134,7 @@ std::vector<std::string> settings_of(const std::string& model) {
   if (model == "experts-capacity")
     return {"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=48", "model.ffn=48",
             "model.moe.capacity_factor=1.25"};
+  if (const auto family = families().find(model); family != families().end()) return family->second;
   throw std::runtime_error("no model " + model);
 }
 
@@ -115,6 +159,15 @@ const std::vector<std::string>& dense_models() {
 
 const std::vector<std::string>& expert_models() {
   static const std::vector<std::string> list = {"experts", "experts-shared-bias", "experts-capacity"};
+  return list;
+}
+
+const std::vector<std::string>& family_models() {
+  static const std::vector<std::string> list = [] {
+    std::vector<std::string> names;
+    for (const auto& [name, settings] : families()) names.push_back(name);
+    return names;
+  }();
   return list;
 }
 

@@ -15,6 +15,8 @@ config::Recipe gpu_recipe(const std::string& model, const std::string& dtype,
                           std::vector<std::string> settings = {});
 const std::vector<std::string>& dense_models();
 const std::vector<std::string>& expert_models();
+// One for what distinguishes each family.
+const std::vector<std::string>& family_models();
 // With other optimizers than AdamW, and with averages of the weights.
 const std::vector<std::string>& update_models();
 // With the settings of bench/gpu: attention's gradient in its fastest form, so that bits differ from run to

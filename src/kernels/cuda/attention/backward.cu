@@ -3,6 +3,7 @@
 //
 // With P = exp(scale * s - lse), D the dropout factors and delta = dout . o:
 //   dv += (P D)^T dout,  dS = scale * P (D (dout v^T) - delta),  dk += dS^T q,  dq += dS k.
+// With a soft cap scale * s becomes cap * t, t = tanh(scale * s / cap), and dS has the factor 1 - t^2.
 #include <algorithm>
 
 #include "kernels/cuda/attention/tile.cuh"
@@ -53,10 +54,10 @@ __device__ __forceinline__ void gradients(const TileShape& shape, const Tile& qu
     S weight = S(0), gradient = S(0);
     if (shape.sees(query, i, keys, lane)) {
       const int64_t row = static_cast<int64_t>(head) * shape.q_count + query.row + i;
-      const S scale = static_cast<S>(shape.scale);
+      const auto score = shape.score(p[at]);
       const S factor = shape.drops ? shape.template dropout<S>(query, i, keys, lane, head) : S(1);
-      weight = Math<S>::exp(p[at] * scale - lse[row]);
-      gradient = weight * (ds[at] * factor - delta[row]) * scale;
+      weight = Math<S>::exp(score.value - lse[row]);
+      gradient = weight * (ds[at] * factor - delta[row]) * score.slope * static_cast<S>(shape.scale);
       weight *= factor;
     }
     p[at] = weight;

@@ -111,7 +111,7 @@ __device__ __forceinline__ void forward_tile(const TileShape& shape, int number,
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const int i = warp * kRows + r;
-        const S score = lane < kTile ? p[i * (kTile + 1) + lane] * static_cast<S>(shape.scale) : S(0);
+        const S score = lane < kTile ? shape.score(p[i * (kTile + 1) + lane]).value : S(0);
         // A NaN score need not raise the maximum: its weight is NaN, and so are the row's sum and output.
         S best = minus_infinity<S>();
         if (seen[r]) best = score > Lowest<S>::value ? score : Lowest<S>::value;

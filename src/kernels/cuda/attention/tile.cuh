@@ -62,7 +62,7 @@ struct TileShape {
   TileRows q, k;
   int heads, group, head_dim, value_dim, window;
   int64_t q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride, q_count;
-  double scale;
+  double scale, soft_cap;  // soft_cap 0: none
   const int32_t *documents, *key_documents, *needed;
   bool needed_each;
   bool drops;
@@ -89,6 +89,7 @@ struct TileShape {
         dv_stride(s.dv_stride),
         q_count(s.q_rows.rows()),
         scale(s.scale),
+        soft_cap(s.soft_cap),
         documents(s.documents),
         key_documents(s.key_documents),
         needed(s.needed),
@@ -135,6 +136,18 @@ struct TileShape {
     if (documents == nullptr) return true;
     const int32_t own = documents[query.index + i];
     return own >= 0 && own == key_documents[keys.index + j];
+  }
+  // The score of a raw q.k, and its derivative by scale * q.k.
+  template <class S>
+  struct Score {
+    S value, slope;
+  };
+  template <class S>
+  __device__ __forceinline__ Score<S> score(S raw) const {
+    const S scaled = raw * static_cast<S>(scale);
+    if (soft_cap == 0) return {scaled, S(1)};
+    const S t = tanh(scaled / static_cast<S>(soft_cap));
+    return {static_cast<S>(soft_cap) * t, S(1) - t * t};
   }
   // 0 or 1 / (1 - p).
   template <class S>
