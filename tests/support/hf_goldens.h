@@ -25,7 +25,8 @@ inline base::Path golden_folder() {
 
 inline std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const base::Path& entry : base::list_folder(golden_folder())) names.push_back(entry.filename().string());
+  for (const base::Path& entry : base::list_folder(golden_folder()))
+    names.push_back(entry.filename().string());
   EXPECT_GE(names.size(), 11u);
   return names;
 }
