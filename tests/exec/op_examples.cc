@@ -209,8 +209,8 @@ std::vector<OpExample> op_examples() {
                       {{"window", window}, {"scale", 0.5}, {"pages_per_sequence", int64_t{1}}},
                       {k_cache, v_cache, table, sequences, here, q, k, v}});
   }
-  // Attention with as many KV heads as query heads, half as many (also with a soft cap), and one; over whole sequences, and over
-  // sequences of 4 and 12 rows in the row order of two context ranks.
+  // Attention with as many KV heads as query heads, half as many (also with a soft cap), and one; over whole
+  // sequences, and over sequences of 4 and 12 rows in the row order of two context ranks.
   for (const auto& [kv, soft_cap] : {std::pair{int64_t{4}, 0.0}, {2, 0.0}, {2, 0.3}, {1, 0.0}})
     for (const double dropout : {0.0, 0.25})
       for (const int64_t window : {0, 2})

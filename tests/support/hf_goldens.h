@@ -1,5 +1,5 @@
-// Folders that transformers wrote (tests/hf/models_test.py --write-goldens), with the logits that it computes in
-// f64.
+// Folders that transformers wrote (tests/hf/models_test.py --write-goldens), with the logits that it computes
+// in f64.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -37,8 +37,8 @@ INSTANTIATE_TEST_SUITE_P(Experts, Models,
                                           testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
-// Not in f16, whose bounds are so narrow that a token with another expert (GLM) or an element on the other side
-// of a limit (DBRX) exceeds them.
+// Not in f16, whose bounds are so narrow that a token with another expert (GLM) or an element on the other
+// side of a limit (DBRX) exceeds them.
 INSTANTIATE_TEST_SUITE_P(Families, Models,
                          testing::Combine(testing::ValuesIn(test::family_models()),
                                           testing::Values("f64", "f32", "bf16")),
