@@ -1,5 +1,7 @@
 #include "program/matrix_pieces.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace quintet::program {
@@ -82,6 +84,14 @@ PieceExchange::Side PieceExchange::as_owner(int64_t position, int64_t members) c
     side.total += s.count;
   }
   return side;
+}
+
+bool exchanges_matrices(const Program& program) {
+  return std::any_of(program.bodies.begin(), program.bodies.end(), [](const Body& body) {
+    return std::any_of(body.instrs.begin(), body.instrs.end(), [](const Instr& i) {
+      return i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::Exchange;
+    });
+  });
 }
 
 PieceExchange::Side PieceExchange::sent(int64_t position, int64_t members) const {

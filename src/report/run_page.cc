@@ -298,11 +298,12 @@ class RunPage {
       begin = end;
       if (list.size() >= 2 * 16) break;
     }
-    const std::string note = exact ? "Measured equals planned to the byte."
-                             : run.memory_is_bound
-                                 ? "The plan covers the worst routing of tokens to experts; the measurement "
-                                   "is that of the first two steps."
-                                 : "Measured is what the first two steps touched.";
+    const std::string note =
+        exact ? "Measured equals planned to the byte."
+        : run.memory_is_bound
+            ? "The plan covers the most rows that experts, and the most matrices that owners "
+              "can have; the measurement is that of the first two steps."
+            : "Measured is what the first two steps touched.";
     return fmt::format("<div>{}{}<p class=\"soft small\">{}</p></div>\n", run_title(index), bars(list), note);
   }
 

@@ -469,7 +469,13 @@ class Comparison {
   bool planned_is_bound() const {
     const config::Moe& moe = recipe_.model.moe;
     if (recipe_.run.device != config::DeviceKind::Cpu) return true;
+    if (deals_matrices()) return true;
     return moe.experts > 0 && !moe.pad && (moe.capacity_factor > 0 || recipe_.parallel.ep > 1);
+  }
+
+  bool deals_matrices() const {
+    return recipe_.optimizer.uses(config::OptimizerKind::Muon) &&
+           recipe_.parallel.world() > recipe_.parallel.pp;
   }
 
   const config::Recipe& recipe_;

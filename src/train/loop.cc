@@ -23,7 +23,6 @@
 #include "program/saved_bytes.h"
 #include "train/agreement.h"
 #include "train/checkpointer.h"
-#include "train/expert_plan.h"
 #include "train/expert_report.h"
 #include "train/load_hf.h"
 #include "train/memory_check.h"
@@ -203,8 +202,7 @@ class RankLoop {
     result_.recipe = recipe_;
     result_.is_first = first_;
     result_.summary.name = recipe_.name;
-    const std::optional<ExpertPlan> experts = expert_plan(rank_->compiled());
-    result_.summary.planned_is_bound = experts && experts->is_bound();
+    result_.summary.planned_is_bound = plan_is_bound(rank_->compiled());
   }
 
   // The tuned GEMM algorithms: a run that continues uses those of its checkpoint, or bits would differ. A

@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "config/codes.h"
 #include "program/allocate.h"
+#include "program/matrix_pieces.h"
 #include "program/saved_bytes.h"
+#include "train/expert_plan.h"
 #include "train/rank.h"
 
 namespace quintet::train {
@@ -83,6 +85,11 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
       program::to_string(memory_class), base::human_bytes(*largest),
       activations ? "Try memory.recompute = \"full\" or a smaller batch.micro"
                   : "Try a higher parallel.zero or a smaller model");
+}
+
+bool plan_is_bound(const compiler::Compiled& compiled) {
+  const std::optional<ExpertPlan> experts = expert_plan(compiled);
+  return (experts && experts->is_bound()) || program::exchanges_matrices(compiled.program);
 }
 
 }  // namespace quintet::train

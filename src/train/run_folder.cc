@@ -175,7 +175,7 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
          fmt::format(
              "{}: {} bytes planned{}, {} measured{}",
              end - begin == 1 ? fmt::format("rank {}", begin) : fmt::format("ranks {}-{}", begin, end - 1),
-             base::thousands(m.planned_peak_bytes), s.planned_is_bound ? " for the worst routing" : "",
+             base::thousands(m.planned_peak_bytes), s.planned_is_bound ? " at most" : "",
              base::thousands(m.measured_peak_bytes), s.planned_is_bound ? " in the first two steps" : ""));
     begin = end;
   }

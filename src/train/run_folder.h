@@ -93,8 +93,9 @@ struct Summary {
   double tokens_per_s = 0;   // without the first two steps, which measure memory, if there are more
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
-  // The number of rows that experts receive varies between steps: the plan covers the maximum, and the
-  // measurement, taken in the first two steps, may stay below it. Otherwise both are equal.
+  // The plan covers the most that a step or a rank can need, and the measurement, taken in the first two
+  // steps, may stay below it: the number of rows that experts receive varies between steps, and that of the
+  // matrices that Muon deals to owners between ranks. Otherwise both are equal.
   bool planned_is_bound = false;
 };
 std::string to_json(const Summary& summary);
