@@ -102,7 +102,7 @@ bench: build  ## speed compared with PyTorch on this machine (installs PyTorch i
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 
-lint: setup  ## allowed includes, banned calls, paths, keys, figures and claims in the docs, version, formatting
+lint: setup  ## allowed includes, banned calls, paths, keys, decisions, figures and claims in the docs, version, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_status.py
 	@python3 tools/check_version.py

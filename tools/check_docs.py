@@ -3,8 +3,9 @@
 
 Every recipe key that README.md, CONTRIBUTING.md or a page of docs/ names exists in the schema: in inline code, in
 `--set KEY=...` and in blocks of recipes. On the pages of docs/coming-from, every name in a column headed Quintet is a key,
-a verb or an option that exists, so that a misspelt section is found as well. Every relative link leads to a file. Prints
-one line per problem; exit status 1 if there is any.
+a verb or an option that exists, so that a misspelt section is found as well. Every relative link leads to a file.
+Decisions have numbers of their own, in the name of the file and in its heading. Prints one line per problem; exit status 1
+if there is any.
 
   check_docs.py [--root DIR]     check a tree (default: this repository)
   check_docs.py --self-test      check that one fault of each kind, in a temporary tree, is detected
@@ -108,8 +109,21 @@ def check_page(root, path, tree):
         yield from check_columns(text, tree)
 
 
+def check_decisions(root):
+    seen = {}
+    for path in sorted((root / "docs/decisions").glob("[0-9]*.md")):
+        number = path.name.split("-")[0]
+        where = path.relative_to(root)
+        if number in seen:
+            yield f"{where}: decision {number} is also {seen[number]}"
+        seen[number] = path.name
+        if not read(path).startswith(f"# {number}: "):
+            yield f"{where}: the heading must begin with '# {number}: '"
+
+
 def check(root):
     tree = Tree(root)
+    yield from check_decisions(root)
     pages = [root / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((root / "docs").rglob("*.md"))
     for page in pages:
         if page.is_file():
@@ -123,6 +137,7 @@ GOOD = {
     "docs/coming-from/a.md": "| theirs | Quintet |\n|---|---|\n| `x.y` | `parallel.tp = 2`, `quintet plan --search`, `--search` |\n",
     "src/config/schema.h": 'v("parallel.tp", p.tp); v("optimizer.groups", o.groups);\n',
     "src/cli/plan.cc": 'app.add_subcommand("plan", ""); add_flag("--search");\n',
+    "docs/decisions/0001-a.md": "# 0001: a\n",
     "tests/a.cc": "\n",
 }
 # (fault, file, text, expected part of the message)
@@ -136,6 +151,8 @@ PLANTED = [
     ("a section", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `paralel.tp` |\n", "b.md:3: `paralel.tp`"),
     ("an option", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `--gone` |\n", "no such option"),
     ("a verb", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `quintet gone` |\n", "no verb 'gone'"),
+    ("a number twice", "docs/decisions/0001-b.md", "# 0001: b\n", "0001-b.md: decision 0001 is also 0001-a.md"),
+    ("another number in the heading", "docs/decisions/0002-b.md", "# 0001: b\n", "0002-b.md: the heading"),
 ]
 
 
