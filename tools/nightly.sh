@@ -12,7 +12,7 @@ stages=("$@")
 echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
 
 docs() { make docs; }
-tidy() { make setup && tools/setup.sh --tidy && tools/tidy.sh --all; }
+tidy() { make setup && tools/setup.sh --tidy && tools/tidy.sh --all && tools/tidy.sh --analyze; }
 all_under() { make setup && cmake --preset "$1" >/dev/null && cmake --build --preset "$1" && ctest --preset "$1"; }
 asan() { all_under asan-full; }
 tsan() { all_under tsan; }

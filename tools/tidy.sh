@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
 # Runs clang-tidy (.clang-tidy) over source files.
-#   tools/tidy.sh --all            every one
+#   tools/tidy.sh --all            every one, in the batches of the build (cmake/rooms.cmake): a third of the time
+#   tools/tidy.sh --analyze        every one through clang-analyzer-*, which looks only at functions of the file itself,
+#                                  so not in batches; hours
 #   tools/tidy.sh --changed [REV]  those that differ from REV: changed themselves, or next to a changed header of the
 #                                  same name. REV is CI_BASE, or where this branch left origin/main (main), or the
 #                                  commit before this one
 # A change of more than TIDY_LIMIT units (default 60; a rename touches hundreds) is checked in part, which is reported;
-# make nightly checks the whole tree. --changed looks for faults only: it leaves out performance-*, and clang-analyzer-*,
-# which takes two thirds of the time; --all runs every check of .clang-tidy.
+# make nightly checks the whole tree. --changed looks for faults only: it leaves out performance-* and clang-analyzer-*.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mode=$1
+mode=${1:-}
 tidy=$(command -v clang-tidy-19 || command -v clang-tidy) || { echo "tidy: no clang-tidy; tools/setup.sh --tidy" >&2; exit 1; }
 limit=${TIDY_LIMIT:-60}
 options=(--quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument)  # known to GCC only
-[ "$mode" = --all ] || options+=('--checks=-clang-analyzer-*,-performance-*')
-# Configured, never built: compile commands of single files, which the batches of a normal build do not have.
+batches=OFF
+case $mode in
+  --all) options+=('--checks=-clang-analyzer-*') batches=ON ;;
+  --analyze) options+=('--checks=-*,clang-analyzer-cplusplus.Move,clang-analyzer-cplusplus.NewDelete') ;;
+  --changed) options+=('--checks=-clang-analyzer-*,-performance-*') ;;
+  *) echo "tidy: unknown mode '$mode'; expected --all, --analyze or --changed" >&2; exit 2 ;;
+esac
+# Configured, never built: a build of its own, without the warnings as errors of the preset ci, which are GCC's.
 build=build-tidy
-cmake -S . -B $build -G Ninja -DQUINTET_UNITY=OFF >/dev/null
+cmake -S . -B $build -G Ninja -DQUINTET_UNITY=$batches >/dev/null
 
 base_of_change() {
   local candidate
@@ -36,7 +43,8 @@ import json, os, sys
 root = os.getcwd() + "/"
 for command in json.load(open(f"{sys.argv[1]}/compile_commands.json")):
     path = os.path.normpath(os.path.join(command["directory"], command["file"]))
-    if path.startswith(root) and not path.startswith(os.path.abspath(sys.argv[1]) + "/"):
+    generated = path.startswith(os.path.abspath(sys.argv[1]) + "/") and "/batches/" not in path
+    if path.startswith(root) and not generated and path.endswith(".cc"):
         print(path[len(root):])
 PY
 )
