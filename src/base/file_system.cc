@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kMostWritten = size_t{1} << 30;
 constexpr int64_t kFlushedEarly = int64_t{1} << 20;
 
-// After EINVAL: whether the file bypassed the system's memory, which it no longer does then.
+// After EINVAL: whether the file bypassed the page cache, which this turns off.
 bool end_bypass(int file) {
   const int flags = ::fcntl(file, F_GETFL);
   return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;

@@ -35,9 +35,9 @@ class FileSystem {
 
   // Opens a new, empty file for writing; an existing one is truncated. Returns its descriptor.
   virtual int create(const Path& path);
-  // Large writes to the file go to the disk itself from now on, without a copy in the system's memory, as
-  // long as addresses, positions and sizes are multiples of kDirectBytes: the first one that is not ends it.
-  // A hint, which has no effect where a file system does not offer it.
+  // From now on large writes to the file bypass the page cache (O_DIRECT), as long as addresses, positions
+  // and sizes are multiples of kDirectBytes: the first write that is not ends it. A hint, without effect on
+  // file systems that do not support it.
   virtual void bypass_cache(int file);
   // All of the bytes, at a position of the file. `path` is for messages, here and below.
   virtual void write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes);
@@ -86,13 +86,13 @@ class InputFile {
   // All of the bytes at a position; a file that ends before them is a UserError.
   void read(int64_t position, std::span<std::byte> out) const;
   // The same through `buffer`, which must have room for `bytes` and 2 * kDirectBytes, and from the disk
-  // itself, without a copy in the system's memory, where that is possible. Returns the place in the buffer.
+  // itself, past the page cache, where that is possible. Returns the place in the buffer.
   std::span<const std::byte> read_direct(int64_t position, int64_t bytes, const DirectBuffer& buffer) const;
 
  private:
   Path path_;
   int file_ = -1;
-  int direct_ = -1;  // bypasses the system's memory; -1: not possible
+  int direct_ = -1;  // bypasses the page cache; -1: not possible
   int64_t size_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Tables that are read at random places: with pages of 2 MiB, a place costs no miss of the translation
-// buffer.
+// Memory for tables with random access: with pages of 2 MiB, accesses rarely miss the TLB.
+//
 #pragma once
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 namespace quintet::base {
 
-// For std::vector. Asks for large pages; without them the memory is ordinary.
+// An allocator for std::vector. Asks for huge pages; without them the memory is ordinary.
 template <class T>
 struct HugePages {
   using value_type = T;

@@ -6,8 +6,8 @@
 
 namespace quintet::base {
 
-// These bytes will be read soon: the system fetches them from the disk meanwhile. Returns at once; has no
-// effect on memory that is not of a file.
+// These bytes will be read soon: the system starts to fetch them from the disk. Returns at once; has no
+// effect on memory that is not mapped from a file.
 void will_read(std::span<const std::byte> mapped);
 
 }  // namespace quintet::base

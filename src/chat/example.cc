@@ -131,7 +131,7 @@ void add_message(const char* role, Json content, bool train, Example& example) {
   add_messages(Json::array({Json{{"role", role}, {"content", std::move(content)}}}), train, example);
 }
 
-// Messages of ShareGPT, with the roles that its kin use.
+// Messages of ShareGPT, with the role names of its variants.
 Json sharegpt_messages(const Json& turns) {
   static constexpr std::pair<std::string_view, const char*> roles[] = {
       {"human", "user"},          {"user", "user"},

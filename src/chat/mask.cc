@@ -104,7 +104,7 @@ class ConversationSpans {
     std::vector<Span> all;
     for (const Span& span : full_.generations)
       if (span.begin < span.end) all.push_back(span);
-    // Which block is of which message is asked only where some are left out.
+    // The message of each block matters only if some messages are left out.
     bool everything = true;
     for (size_t i = 0; i < trained.size(); ++i)
       everything = everything && (trained[i] != 0 || example_.messages[i]["role"] != "assistant");
@@ -226,7 +226,7 @@ std::vector<uint8_t> flag_tokens(const tokenizer::Tokenizer& tokenizer, std::str
     for (const size_t cut : {span.begin, span.end})
       if (cut > cuts.back()) cuts.push_back(cut);
   if (cuts.back() < text.size()) cuts.push_back(text.size());
-  // Most cuts are beside special tokens, where the parts have the tokens of the whole.
+  // Most cuts are next to special tokens, where tokenizing the parts gives the same tokens as the whole.
   std::vector<Boundary> boundaries = {{0, 0}};
   std::vector<int32_t> joined;
   for (size_t i = 1; i < cuts.size(); ++i) {

@@ -27,8 +27,8 @@ class Reader {
   const SavedTensor& at(std::string_view name) const;
 
   // Elements `wanted` of a tensor, in its dtype. Reads every chunk that has some of them once, through one
-  // buffer of a chunk. `Bypass` is for what is read once on this machine: it comes from the disk without a
-  // copy in the system's memory.
+  // buffer of a chunk. `Bypass` is for what is read once on this machine: it comes from the disk, past the
+  // page cache.
   enum class Cache : uint8_t { Use, Bypass };
   void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out,
             Cache cache = Cache::Use);

@@ -50,7 +50,7 @@ std::string header_text(const std::vector<ShardPiece>& pieces, const Sums& sums,
                             {kChunkKey, std::to_string(options.chunk_bytes)},
                             {kPiecesKey, described.dump()}};
   std::string text = header.dump();
-  // Aligns the data, so that large writes can bypass the system's memory.
+  // Aligns the data, so that large writes can bypass the page cache.
   const int64_t bytes = kLengthBytes + std::ssize(text);
   text.append(static_cast<size_t>(-bytes & (base::kDirectBytes - 1)), ' ');
   const uint64_t length = text.size();
@@ -160,12 +160,12 @@ class DataStream {
   base::Checksum unfinished_;  // of a chunk that is in several blocks
 };
 
-// Two buffers and the queue that writes them, and blocks that are in place, past the system's memory.
+// Two buffers and the queue that writes them, and blocks that are written in place, past the page cache.
 class LargeFile {
  public:
   LargeFile(base::OutputFile& file, const WriteQueue::Write& put)
       : queue_([&put](int64_t position, auto bytes) {
-          // The end of the file is no whole number of blocks of the disk.
+          // The end of the file is not a whole number of disk blocks.
           const size_t whole = bytes.size() - bytes.size() % base::kDirectBytes;
           if (whole > 0) put(position, bytes.first(whole));
           if (whole < bytes.size()) put(position + static_cast<int64_t>(whole), bytes.subspan(whole));

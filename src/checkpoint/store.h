@@ -20,7 +20,7 @@ struct Entry {
 
 struct Retention {
   int64_t keep = 1;        // the newest
-  int64_t keep_every = 0;  // and the first of every so many steps; 0: none
+  int64_t keep_every = 0;  // and the first of each interval of this many steps; 0: none
 };
 
 class Store {
@@ -44,8 +44,8 @@ class Store {
   std::vector<Entry> removable(const Retention& retention) const;
   // Removes them. Returns the steps of the complete ones.
   std::vector<int64_t> prune(const Retention& retention);
-  // Checkpoints after a step, complete or not, get names that are no checkpoints' ("abandoned-1-step-..."): a
-  // run that goes back to the step would otherwise mix with them. Returns how many.
+  // Renames checkpoints after a step, complete or not, to names that no reader looks for ("abandoned-1-..."):
+  // a run that goes back to the step would otherwise mix with them. Returns how many.
   int abandon_after(int64_t step);
   void remove(const Entry& entry);
 

@@ -36,13 +36,13 @@ std::string codes_markdown();
 // Cause, refused example with its message, and repaired example.
 std::string explain(const ProblemCode& code);
 
-// An invalid input that is no problem of one recipe key, with the code of a rule below.
+// An invalid input that no single recipe key causes, with the code of a rule below.
 template <class... Args>
 [[noreturn]] void fail_coded(std::string_view rule, fmt::format_string<Args...> text, Args&&... args) {
   throw base::UserError(fmt::format(text, std::forward<Args>(args)...), code_of(rule));
 }
 
-// Rules of inputs that are no recipe keys.
+// Rules of inputs other than recipe keys.
 inline constexpr std::string_view kIsToml = "the recipe is valid TOML";
 inline constexpr std::string_view kOverridesAreKeyValue = "--set takes key=value";
 inline constexpr std::string_view kDataExists = "data.path exists";

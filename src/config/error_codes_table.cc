@@ -1,4 +1,4 @@
-// The rows of problem_codes() about inputs that are no recipe keys: files, data, tokenizers, checkpoints,
+// The rows of problem_codes() about inputs other than recipe keys: files, data, tokenizers, checkpoints,
 // clusters, schedules, launching. base/error_codes.cc says which source files raise them.
 #include "config/codes_table.h"
 
@@ -13,7 +13,8 @@ constexpr ProblemCode row(std::string_view code, std::string_view rule, std::str
 constexpr ProblemCode kRows[] = {
     // ---- Q20: the run and the machine
     row("Q2001", kDataExists,
-        "A path of data.path is no file, folder or token file. Paths in a recipe are relative to its folder, "
+        "A path of data.path is not a file, folder or token file. Paths in a recipe are relative to its "
+        "folder, "
         "in --set to the working directory.",
         "Correct the path; 'quintet check RECIPE' prints it as it was resolved."),
     row("Q2002", kDataHasLabels,
@@ -168,7 +169,7 @@ constexpr ProblemCode kRows[] = {
 
     // ---- Q24: checkpoints and run folders
     row("Q2401", "checkpoints are whole",
-        "The path is no checkpoint, it has no complete one of that step, or a file is truncated or has "
+        "The path is not a checkpoint, it has no complete one of that step, or a file is truncated or has "
         "another checksum than its manifest says.",
         "'quintet checkpoint ls' lists the checkpoints of a folder and 'quintet checkpoint verify' checks "
         "them; an earlier step can be chosen with --step."),
@@ -192,12 +193,12 @@ constexpr ProblemCode kRows[] = {
         "Continue from an earlier checkpoint with --from and --step, or from the weights with "
         "--weights-only."),
     row("Q2406", "a run folder has the files of a run",
-        "The path is no folder that 'quintet train' wrote, or one of its files is missing or damaged.",
+        "The path is not a folder that 'quintet train' wrote, or one of its files is missing or damaged.",
         "Name the folder that the last line of 'quintet train' printed: it contains recipe.toml, run.json "
         "and "
         "metrics.jsonl."),
     row("Q2407", "traces are Chrome traces",
-        "A trace that the report reads is no file that 'quintet train --trace' wrote.",
+        "A trace in the run folder was not written by 'quintet train --trace'.",
         "Remove it from the run folder, or record it again."),
     row("Q2408", "checkpoints can be written",
         "A checkpoint could not be written while the run was training; earlier ones are intact.",
@@ -223,7 +224,8 @@ constexpr ProblemCode kRows[] = {
         "else in it is refused; files older than PyTorch 1.6 are not read.",
         "Save it again with safetensors, or with torch.save(model.state_dict(), path)."),
     row("Q2504", "models can be exported and converted",
-        "The source is no run or checkpoint, the model has no Hugging Face family, or the output folder is "
+        "The source is neither a run nor a checkpoint, the model has no Hugging Face family, or the output "
+        "folder is "
         "not new or its disk is too small.",
         "Name a run folder, and a new folder for the result."),
 

@@ -351,7 +351,7 @@ class Reader {
       }
       items.push_back(std::move(item));
     }
-    if (report_.problems().size() > before) report_.spoil(key);  // incomplete entries are no further problem
+    if (report_.problems().size() > before) report_.spoil(key);  // an incomplete entry is reported once
     field = std::move(items);
   }
   void read(const char* key, const toml::node& node, std::vector<BlendSet>& field) {
@@ -729,7 +729,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
         read(text, all, source, folder, nullptr, Advise::No);
       } catch (const RecipeError& e) {
         return e.problems();
-      } catch (const base::UserError& e) {  // the change is no override of this recipe
+      } catch (const base::UserError& e) {  // the change does not apply to this recipe
         return std::vector<Problem>(1, {.key = changes[0], .rule = e.what()});
       }
       return std::vector<Problem>();

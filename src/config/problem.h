@@ -27,7 +27,7 @@ std::string to_string(const Problem& problem);
 //      |      ^
 std::string excerpt(const Problem& problem);
 
-// Problems beyond this many are counted, not listed: a file that is no recipe has a problem in every line.
+// Problems beyond this many are counted, not listed: a file of another kind has a problem in every line.
 inline constexpr size_t kMaxProblems = 50;
 
 // The message lists one problem per line, each followed by its excerpt.

@@ -33,10 +33,10 @@ enum class NormPlaces : uint8_t { Pre, Post, Both };
 enum class Activation : uint8_t { Silu, Gelu, Clamped };
 enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm of Q or K covers
 
-// Standard deviations of initial weights. Gpt2: init_stddev, and 1 / sqrt(2 layers) of it for projections
-// into the
-// residual stream. Normal: init_stddev for all (Llama, Qwen, OLMo 2 and others, as transformers has them).
-// Neox: sqrt(2 / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream.
+// Standard deviations of initial weights.
+//   Gpt2    init_stddev; divided by sqrt(2 layers) for projections into the residual stream
+//   Normal  init_stddev for all (Llama, Qwen, OLMo 2 and others, as in transformers)
+//   Neox    sqrt(2 / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream
 enum class InitScheme : uint8_t { Gpt2, Normal, Neox };
 
 enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
@@ -536,7 +536,7 @@ struct Loss {
 struct Eval {
   int64_t every = 0;  // steps between evaluations; 0 = off
   int64_t batches = 8;
-  std::vector<EvalSet> sets;  // evaluated besides the data that data.validation_fraction holds out
+  std::vector<EvalSet> sets;  // evaluated in addition to what data.validation_fraction holds out
   bool operator==(const Eval&) const = default;
 };
 

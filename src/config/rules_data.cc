@@ -17,7 +17,7 @@ constexpr size_t kMaxSets = 255;
 
 void one_source(const Recipe& r, const Fail& fail) {
   if (!r.data.path.empty() && !r.data.blend.empty())
-    fail("data.blend", "is given besides data.path: a run reads one of them",
+    fail("data.blend", "is given together with data.path: a run reads only one of them",
          "leave out data.path, and make its files a set of data.blend");
 }
 

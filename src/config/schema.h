@@ -1,6 +1,5 @@
-// The single list of recipe keys: dotted name, field and limits of each value, in printing order. Parsing,
-// printing, limit checks and spelling suggestions all iterate
-// over it.
+// The single list of recipe keys: dotted name, field and limits of each value, in printing order.
+// Parsing, printing, limit checks and spelling suggestions all iterate over it.
 #pragma once
 
 #include <cmath>

@@ -46,7 +46,7 @@ class BlockChecksums {
   mutable std::vector<std::atomic<bool>> verified_;
 };
 
-// The sums that the manifest beside a token file (<prefix>.json, or manifest.json beside `quintet prepare`'s
+// The sums that the manifest of a token file (<prefix>.json, or manifest.json next to `quintet prepare`'s
 // tokens.bin) has of its .bin; null when there is no manifest, or one without sums.
 std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
                                                             std::span<const std::byte> bin);

@@ -1,7 +1,7 @@
-// Conversations as documents: every line of a .jsonl file (or row of a .parquet file) is an example, which
-// the
-// tokenizer's chat template turns into tokens, each flagged as trained or as context (chat/mask.h). A file's
-// format is that of its first line. Lines may be compressed (text/record_reader.h).
+// Conversations as documents: every line of a .jsonl file (or row of a .parquet file) is an example. The
+// tokenizer's chat template turns it into tokens, each flagged as trained or as context (chat/mask.h).
+// A file's format is that of its first line. Files may be compressed (text/record_reader.h).
+//
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class MegatronWriter {
   std::optional<uint64_t> mask_checksum() const;
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return static_cast<int64_t>(lengths_.size()); }
-  // Of the blocks of .bin, for the manifest beside it; after finish().
+  // Of the blocks of .bin, for the manifest next to it; after finish().
   const std::vector<uint64_t>& block_sums() const { return block_sums_; }
 
  private:

@@ -24,7 +24,7 @@ bool is_tokenised(const std::vector<base::Path>& paths);
 
 // Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their
 // checksums. Text is tokenised into memory. UserError when a token file is not the only path, and when
-// the manifest beside it names a tokenizer with other tokens.
+// the manifest next to it names a tokenizer with other tokens.
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options = {});
 

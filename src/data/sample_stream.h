@@ -1,4 +1,4 @@
-// Samples of raw text that is tokenised while the run goes on, by a thread of its own.
+// Samples of raw text that is tokenized during the run, by a background thread.
 //
 // The order is a pure function of (seed, files): epoch after epoch, the files of each in an order of its own,
 // their documents one after another, form one endless stream of tokens. Sample i is tokens [i*seq_len,

@@ -120,7 +120,7 @@ class Executor {
   // copies faster for it. One block: a second call frees the first.
   virtual std::span<std::byte> staging(int64_t bytes);
   // Copies ranges of the states that are saved into it, each to its own place. Where the device copies by
-  // itself, that goes on beside the next run, which waits for it before it changes any of them; wait_staged()
+  // itself, that overlaps the next run, which waits for it before it changes any of them; wait_staged()
   // returns, in any thread, when all have arrived.
   struct Staged {
     Range from;

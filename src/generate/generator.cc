@@ -239,7 +239,7 @@ std::vector<Finish> Generator::run(std::span<const Request> requests, const OnTo
   std::vector<Finish> finish(requests.size(), Finish::Length);
   std::vector<Sequence> active;
   size_t next = 0;
-  // Whether the sequence goes on.
+  // Whether the sequence continues.
   const auto take = [&](const Sequence& s) {
     if (s.last < 0)
       base::fail_user("the model's output is not finite: the weights are damaged, or the run diverged");

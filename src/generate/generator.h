@@ -16,7 +16,7 @@ namespace quintet::generate {
 struct Request {
   std::vector<int32_t> prompt;  // at least one token
   int64_t new_tokens = 0;
-  // Which random numbers it gets, beside the seed: the same in any batch. See number_requests().
+  // Selects, with the seed, its random numbers: the same in any batch. See number_requests().
   int32_t number = 0;
 };
 

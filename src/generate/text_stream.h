@@ -14,7 +14,7 @@ namespace quintet::generate {
 // may have no space before it, and the beginning of a stop string may turn out to be one.
 class TextStream {
  public:
-  // `prompt` is what the text continues; it is no part of the text.
+  // `prompt` is what the text continues; it is not part of the text.
   TextStream(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> prompt,
              std::vector<std::string> stops);
 

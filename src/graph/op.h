@@ -90,7 +90,7 @@ enum class StepKind : uint8_t {
 struct StepTraits {
   StepKind kind = StepKind::None;
   Reduction reduction = Reduction::Sum;  // GradientNorm: how the terms of ranks combine
-  // ParameterNorms: the operands of a parameter are its gradient, then its weight, then so many moments.
+  // ParameterNorms: the operands of a parameter are its gradient, then its weight, then this many moments.
   bool reads_weight = true;
   int moments = 0;
   bool reads_norms = false;  // the last operand is a vector that ParameterNorms, or an op after it, computed

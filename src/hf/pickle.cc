@@ -114,7 +114,7 @@ class Pickle::Machine {
     stack_.push_back(found->second);
   }
   void push_long(std::string_view digits) {
-    if (digits.size() > 8) return push_int(0);  // larger than any size or offset; of no use here
+    if (digits.size() > 8) return push_int(0);  // larger than any size or offset: never read
     uint64_t value = 0;
     std::memcpy(&value, digits.data(), digits.size());
     const size_t bits = digits.size() * 8;
@@ -128,7 +128,7 @@ class Pickle::Machine {
         if (const auto version = number<uint8_t>(); version > 5) fail("protocol " + std::to_string(version));
         return;
       case 0x95:
-        take(8);  // a frame: the stream goes on in it
+        take(8);  // a frame header: the stream continues inside the frame
         return;
       case '(':
         marks_.push_back(stack_.size());

@@ -26,7 +26,7 @@ class Pickle {
     Id callee = 0, arguments = 0, state = 0;    // Object; state 0: none
   };
 
-  // UserError for anything that is no pickle of protocol 2 to 5, or has instructions that only run code.
+  // UserError unless it is a pickle of protocol 2 to 5 without instructions that only run code.
   Pickle(std::string_view bytes, const std::string& source);
 
   Id root() const { return root_; }

@@ -70,7 +70,7 @@ inline uint8_t nearest_code(const DynamicMap<kSigned>& map, Number x) {
     bucket = static_cast<int>(std::bit_cast<uint32_t>(magnitude) >> (23 - Map::kMantissa)) -
              ((127 - Map::kOctaves) << Map::kMantissa);
   if (bucket < 0) bucket = 0;
-  if (bucket >= Map::kBuckets) bucket = Map::kBuckets - 1;  // 1, and whatever is no number
+  if (bucket >= Map::kBuckets) bucket = Map::kBuckets - 1;  // 1 and NaN
   int m = map.first[bucket];
   if constexpr (sizeof(Number) == 8) {
     // Wider than the table of borders: what that rounds matters here.

@@ -345,7 +345,7 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Efficiency& e = a.efficiency;
   e.matmul = std::min(share_of(p.f32.median, p.f32.best), share_of(p.bf16.median, p.bf16.best));
   e.half_head_forward = e.half_head_backward = 0;  // only one head size is measured
-  // Kernels between matmuls are of both kinds; the time per byte is the mean of theirs.
+  // Kernels between matmuls are a mix of both kinds: the time per byte is the mean of the two.
   e.memory = share_of(2 / (1 / p.memory.median + 1 / p.activation.median), p.memory.best);
   e.launch_seconds = p.launch_seconds;
   const double small_flops = 2.0 * 64 * 64 * 64;

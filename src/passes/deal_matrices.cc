@@ -118,7 +118,7 @@ class Dealer {
     return true;
   }
 
-  // The most expensive shapes first; each goes on where the one before it ended.
+  // The most expensive shapes first; each continues where the one before it ended.
   void deal(MatrixWindow& w) const {
     const auto shapes = by_shape(w);
     std::vector<Shape> order;

@@ -55,7 +55,7 @@ std::vector<Source> find_sources(const Options& options) {
   return sources;
 }
 
-// Everything that the output depends on; a finished shard of another plan is of no use.
+// Everything that the output depends on; a finished shard of another plan cannot be reused.
 nlohmann::ordered_json plan_of(const Options& o, const std::vector<Source>& sources) {
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const Source& source : sources) {

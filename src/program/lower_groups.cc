@@ -50,7 +50,7 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
       slot.buffer = emitter.add_buffer(fmt::format("{}.{}", g.name, split ? "remainder" : row.slot),
                                        layout::local_bytes(row, at), memory_class_of(row.role),
                                        gradient ? grad_scope : Scope::Persistent);
-      // The buffer is of the whole group, or of the rank's own range.
+      // The buffer holds the whole group or the rank's own range.
       if (!layout::is_divided(row.role, layout.zero)) slot.offset_bytes = size_bytes(own.first, row.stored);
       if (row.role == graph::Role::Weight) own.param = slot.buffer;
       if (gradient) own.grad = slot.buffer;

@@ -13,7 +13,7 @@ int64_t checkpoint_bytes(const std::vector<graph::StateDecl>& states);
 // The states that a rank has in its memory, replicated ones included, with the padding between parameters.
 int64_t saved_bytes(const Program& program);
 
-// Host memory of a rank beside its arena, with these recipe keys.
+// Host memory of a rank in addition to its arena, with these recipe keys.
 struct SavingMemory {
   int64_t staging = 0;  // checkpoint.every: the copy that is written; its share of all, on average
   int64_t peers = 0;    // checkpoint.peer_every: two copies of its state and two of another rank's

@@ -332,7 +332,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   if (bounds) {
     likely = compute = std::max(compute, scheduled_seconds(*schedule, stages));
   } else if (schedule) {
-    // This schedule, or a shorter one, estimates the loss from filling and draining, but is no bound.
+    // This schedule, or a shorter one, estimates the loss from filling and draining, but does not bound it.
     const auto few = static_cast<double>(schedule->micro_batches);
     likely = std::max(compute, scheduled_seconds(*schedule, stages) +
                                    (static_cast<double>(r.batch.accumulation) - few) * busiest);

@@ -60,7 +60,7 @@ AddedTokenFinder::Found AddedTokenFinder::find(std::string_view text, size_t fro
     }
     if (token < 0) continue;
     const AddedToken& added = tokens_[static_cast<size_t>(token)];
-    if (!accepted(added, text, at, end)) {  // the search goes on after it, not inside it
+    if (!accepted(added, text, at, end)) {  // the search continues after it, not inside it
       at = end - 1;
       continue;
     }

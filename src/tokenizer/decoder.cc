@@ -56,7 +56,7 @@ class ReplaceIn final : public Decoder {
   std::string literal_, content_;
 };
 
-// Takes up to so many of a character off each end of every token.
+// Removes up to this many occurrences of a character from each end of every token.
 class StripFrom final : public Decoder {
  public:
   StripFrom(std::string content, size_t start, size_t stop)

@@ -136,7 +136,7 @@ class Split final : public PreTokenizer {
         end = begin + literal_.size();
       }
       if (begin == std::string_view::npos) break;
-      if (begin == end) {  // an empty match cuts, and is no piece
+      if (begin == end) {  // an empty match cuts but is not a piece
         from = begin + (begin < text.size() ? static_cast<size_t>(utf8_length(text[begin])) : 1);
         joiner.part(done, begin, invert_);
         done = begin;

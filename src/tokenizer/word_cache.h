@@ -26,7 +26,7 @@ class WordCache {
     uint64_t low = 0, high = 0;  // the bytes, zero-padded; the length in the last byte
     bool operator==(const Key&) const = default;
   };
-  // Reads nothing beside the word. One that is too long has a key that no word in the cache has.
+  // Reads no byte outside the word. One that is too long has a key that no word in the cache has.
   static Key key(std::string_view word) {
     const char* p = word.data();
     const size_t size = word.size();

@@ -16,7 +16,7 @@ struct WordPattern {
       Contractions::none;  // 's 't 're 've 'm 'll 'd: words of their own, or at a word's end
   bool cased = false;      // a word is capitals, then small letters: "HelloWorld" are two
   bool any_prefix =
-      false;       // one character that is no letter, number or line break may precede letters; else a space
+      false;       // a character other than a letter, number or line break may precede letters; else a space
   int digits = 0;  // most digits in a piece; 0: any number, after an optional space
   bool slash_tail = false;   // line breaks, or slashes too, belong to the punctuation before them
   bool line_breaks = false;  // white space that ends in line breaks is a piece; else all white space is alike

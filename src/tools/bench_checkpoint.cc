@@ -124,7 +124,7 @@ CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOpt
         world.world().barrier();
         round.load = seconds_since(loading);
         round.load_cpu = cpu_seconds() - cpu_before;
-        // Every round begins with as much of the system's memory in use.
+        // Every round begins with the same part of the page cache in use.
         if (first) checkpoint::Store(options.folder).remove({.step = n, .folder = folder, .complete = true});
       }
       if (first) bench.rounds.push_back(round);

@@ -24,7 +24,7 @@ struct CheckpointBench {
   // `save` that until the checkpoint is complete on disk, `load` that of reading it back from the disk.
   struct Round {
     double stop = 0, copy = 0, save = 0, load = 0;
-    double save_cpu = 0, load_cpu = 0;  // seconds of processors that all ranks used meanwhile
+    double save_cpu = 0, load_cpu = 0;  // processor seconds that all ranks used for it
   };
   std::vector<Round> rounds;
   // Bytes per second of copying rank 0's largest piece alone: what the link to the device sustains.

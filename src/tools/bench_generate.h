@@ -1,4 +1,4 @@
-// `quintet bench generate`: the speed of decoding beside its floor, the time to read the weights and the
+// `quintet bench generate`: decoding speed compared with its floor, the time to read the weights and the
 // cache once per step.
 #pragma once
 

@@ -20,7 +20,7 @@ struct GenerateOptions {
   graph::Sampling sampling = {.temperature = 0.8};  // without key and vocab
   uint64_t seed = 0;                                // the same seed gives the same text
   std::vector<std::string> stops;                   // a text ends before the first of these
-  bool ignore_ends = false;                         // go on after a token that ends texts
+  bool ignore_ends = false;                         // continue after a token that ends texts
   int64_t batch = 32;                               // prompts at once, at most
   generate::SourceOptions source;
   // Receives the text of prompt i piece by piece; a piece may end within a character.

@@ -24,7 +24,7 @@ ShownDocument shown(const tokenizer::Tokenizer& tokenizer, std::vector<int32_t> 
   return document;
 }
 
-// The prefix of token files that `path` denotes, and the manifest beside them.
+// The prefix of token files that `path` denotes, and the manifest next to them.
 std::pair<base::Path, base::Path> prepared_paths(const base::Path& path) {
   if (base::directory_exists(path)) return {path / "tokens", path / "manifest.json"};
   base::Path prefix = path;

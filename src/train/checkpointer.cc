@@ -22,7 +22,7 @@ namespace {
 constexpr double kSecond = 1e9;           // in nanoseconds
 constexpr double kFirstAutoSeconds = 60;  // before the first save was measured
 constexpr double kShortestAutoSeconds = 1;
-constexpr int64_t kDeadlineMargin = 30;  // seconds, beside two steps and two saves
+constexpr int64_t kDeadlineMargin = 30;  // seconds, in addition to two steps and two saves
 constexpr size_t kNotStaged = SIZE_MAX;
 constexpr int64_t kStagedAtOnce = int64_t{32} << 20;  // then the thread that writes may go on
 constexpr int64_t kOtherBytes = int64_t{1} << 20;     // headers and manifest, for each rank
@@ -312,7 +312,7 @@ void Checkpointer::finish() {
     if (const auto failure = next_phase()) fail(*failure);
 }
 
-// Writes the state itself, without a copy: it must not change meanwhile, and only this thread may read it.
+// Writes the state itself, without a copy: it must not change until then, and only this thread may read it.
 // Leaves nothing behind when it fails.
 std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& store, int64_t step,
                                                             bool prune) {

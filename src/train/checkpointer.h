@@ -1,5 +1,5 @@
-// Saves checkpoints while a run goes on. Training stops only while the state is copied into staging memory,
-// on a GPU not even for that: the copy runs beside the next step, whose update waits for it. A thread of
+// Saves checkpoints during a run. Training stops only while the state is copied into staging memory,
+// on a GPU not even for that: the copy overlaps the next step, whose update waits for it. A thread of
 // every rank then writes its shard, and rank 0's commits the checkpoint when all are on disk. There is no
 // communication between those threads: the ranks learn of the others at step boundaries, through flags that
 // the training loop reduces with its own.

@@ -174,7 +174,7 @@ LoadPlan plan_load(const std::vector<graph::StateDecl>& states, const std::vecto
   Planner planner(manifest, source, options);
   for (const TensorInfo& t : tensors) {
     const auto average = averages.find(t.name);
-    // What the optimizer keeps for itself, beside the parameters' moments, is a state by its name alone.
+    // States of the optimizer that belong to no parameter are found by name alone.
     planner.add(t, average == averages.end() ? "" : average->second,
                 moments.contains(t.name) || (average == averages.end() && checkpoint::is_state_name(t.name)));
   }

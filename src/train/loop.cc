@@ -463,7 +463,7 @@ class RankLoop {
     checkpoints_->save(step_);
   }
 
-  // A full disk may have room again before the run ends: the run goes on.
+  // A full disk may have room again before the run ends, so the run continues.
   void append_metrics(const observe::Record& record) {
     try {
       metrics_->append(record);

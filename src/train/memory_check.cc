@@ -26,7 +26,7 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
           .dump = {}};
 }
 
-// Copies of the state that do not fit beside what else is on the host.
+// UserError if copies of the state do not fit into what is left of the host's memory.
 void require_host_memory(const program::SavingMemory& saving, int64_t arena,
                          const exec::SharedMemory& memory) {
   const int64_t ranks = std::max<int64_t>(1, memory.ranks), share = memory.bytes / ranks;
@@ -36,7 +36,7 @@ void require_host_memory(const program::SavingMemory& saving, int64_t arena,
       "copies of the state do not fit in the host's memory: {} rank{} need{} {}{} ({} to write checkpoints "
       "from{}), {} in total, but only {} is free. Try {}, or run on more machines with mpirun",
       ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : " each", base::human_bytes(saving.total()),
-      arena > 0 ? fmt::format(" beside {} for training", base::human_bytes(arena)) : "",
+      arena > 0 ? fmt::format(" in addition to {} for training", base::human_bytes(arena)) : "",
       base::human_bytes(saving.staging),
       saving.peers > 0 ? fmt::format(", {} for checkpoint.peer_every", base::human_bytes(saving.peers)) : "",
       base::human_bytes((arena + saving.total()) * ranks), base::human_bytes(memory.bytes),

@@ -1,4 +1,4 @@
-// Copies of the ranks' states in other ranks' memory (checkpoint.peer_every). Every so many steps each rank
+// Copies of the ranks' states in other ranks' memory (checkpoint.peer_every). At that interval each rank
 // keeps a copy of its own state and one of another rank's, on another machine where there is one. A rank that
 // is lost is restored from the rank that has its copy; the others go back to their own: no disk is read.
 #pragma once

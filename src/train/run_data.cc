@@ -26,7 +26,7 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
-// Threads that tokenise text at the start, or a stream while a run goes on: few, beside those that train.
+// Threads that tokenize text at the start, or a stream during a run: few, since other threads train.
 int reading_threads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16); }
 int stream_threads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 8), 1, 4); }
 
@@ -257,7 +257,7 @@ class DataMaker {
       add_eval(set.name.empty() ? config::kValidationName : set.name, *splits.validation);
   }
 
-  // A set that is tokenised while the run goes on, and what was held out of it.
+  // A set that is tokenized during the run, and what was held out of it.
   void add_stream(const std::string& name, data::MixtureSet::Streams streams,
                   const std::optional<data::Corpus>& held_out) {
     if (streams[0]->options().tokenizer->vocab_size() > recipe_.model.vocab)

@@ -19,7 +19,7 @@ namespace quintet::train {
 enum class Existing : uint8_t {
   Refuse,    // a UserError
   Replace,   // they are removed
-  Continue,  // the same run goes on: metrics stay
+  Continue,  // the same run continues: metrics stay
 };
 
 class RunFolder {
@@ -55,7 +55,7 @@ class RunFolder {
   base::Path lock() const { return path_ / ".lock"; }                      // present while a run writes
 
  private:
-  // What a run replaces besides recipe.toml.
+  // What a run replaces in addition to recipe.toml.
   std::vector<base::Path> results() const;
 
   static constexpr const char* kScheduleFile = "schedule.txt";

@@ -94,7 +94,7 @@ class Header {
            counted(all, "parameter"), counted(frozen_tensors, "tensor"));
   }
 
-  // What is tokenised while the run goes on; empty for data that are all there.
+  // What is tokenized during the run; empty if all data are tokenized before it.
   std::string stream_text() const {
     const data::Mixture& train = data_.train.mixture();
     int64_t files = 0;

@@ -261,7 +261,7 @@ void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
     StatePiece piece;
     const checkpoint::SavedTensor* saved;
   };
-  // What other ranks hold too goes through the system's memory, so that a disk reads it once for all ranks of
+  // What other ranks hold too goes through the page cache, so that a disk reads it once for all ranks of
   // a machine, and ranks begin at different places.
   std::vector<Part> own, replicated;
   int64_t bytes = 0;

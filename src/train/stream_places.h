@@ -12,7 +12,7 @@ namespace quintet::train {
 
 // After `sequences` of the run, for every part of every streamed set. Empty without streams.
 std::vector<std::string> stream_places(const RunData& data, int64_t sequences);
-// UserError for a text that is no place of these data.
+// UserError if the text is not a position in these data.
 void restore_places(const RunData& data, const std::vector<std::string>& places);
 // Of the places of several processes, the one furthest on of each part.
 std::vector<std::string> furthest_places(const std::vector<std::string>& places);

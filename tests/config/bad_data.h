@@ -11,7 +11,7 @@ inline std::vector<Bad> bad_data() {
       {{"data.path='text'", "data.blend=[" + web + "]"},
        "a run reads data.path or data.blend",
        "data.blend",
-       {"besides data.path"},
+       {"together with data.path"},
        "leave out data.path"},
       {{"data.path=[]", "data.blend=3"}, "type", "data.blend", {"a list of tables", "got 3"}, "weight = 0.7"},
       {{"data.path=[]", "data.blend=['web']"}, "type", "data.blend", {"a list of tables"}, "weight = 0.7"},

@@ -124,9 +124,8 @@ TEST(Nearest, AdviceIsAcceptedAndNeverLoops) {
 // ---- advice on one recipe per rule
 
 // What a suggestion proposes, as sets of overrides: one value, one of two numbers ("8 or 12"), or a value
-// with
-// others ("3 with parallel.tp = 1 and model.heads = 6"). None when it is in words, or is about an entry of a
-// list.
+// with others ("3 with parallel.tp = 1 and model.heads = 6").
+// None when it is in words, or is about an entry of a list.
 std::vector<std::vector<std::string>> proposals(const Problem& p) {
   static const std::regex with_others(R"((\S+) with ([a-z_.]+ = \S+)( and [a-z_.]+ = \S+)*)");
   if (std::regex_match(p.nearest, with_others)) {

@@ -71,7 +71,7 @@ struct Loop final : Callable, Attributes, std::enable_shared_from_this<Loop> {
   ScopePtr scope;    // of the loop statement
   LoopItems* items;  // valid while the loop runs
   std::optional<int64_t> known_length;
-  Values ahead;  // items read before their turn, reversed
+  Values ahead;  // items read ahead, in reverse order
   int64_t index0 = -1, depth0 = 0;
   std::optional<Value> before, current, last_changed;
 
@@ -503,7 +503,7 @@ Flow Interpreter::loop_over(const Stmt& stmt, const ScopePtr& scope, const Value
   scope_ = scope;
   loop->items = nullptr;
   loop->scope = nullptr;
-  // As in Jinja, `else` runs unless a turn came to its end: also when all were left by break or continue.
+  // As in Jinja, `else` runs unless an iteration ran to its end, so also if break or continue left them all.
   if (stmt.bodies.size() < 2 || ended_a_turn) return Flow::Next;
   scope_ = std::make_shared<Scope>(scope);
   const Flow flow = body(stmt.bodies[1]);

@@ -9,7 +9,7 @@
 namespace quintet::chat::jinja {
 namespace {
 
-// The value that the method is of, and its arguments by position or by name.
+// The value that the method is called on, and its arguments by position or by name.
 const Value& self_of(const Call& call) { return call.args[0]; }
 Call arguments_of(const Call& call) {
   return {call.name, Values(call.args.begin() + 1, call.args.end()), call.kwargs};
@@ -17,7 +17,7 @@ Call arguments_of(const Call& call) {
 Value like_self(Runtime& runtime, const Call& call, std::string text) {
   return runtime.make_string(std::move(text), self_of(call).is_markup());
 }
-// An argument as text of the same kind: into escaped text goes escaped text.
+// An argument as text of the same kind: escaped if the value is.
 std::string text_like_self(const Call& call, const Value& argument) {
   const std::string& text = text_argument(argument, fmt::format("an argument of str.{}", call.name));
   return self_of(call).is_markup() ? escaped(argument) : text;
@@ -123,7 +123,7 @@ Value split_on_space(Runtime& runtime, const Call& call, int64_t most, bool righ
       parts.push_back(like_self(runtime, call, std::string(strip(left, right ? Side::Right : Side::Left))));
       break;
     }
-    // One word from the side, found by stepping over characters that are no space.
+    // One word from the side, found by skipping whitespace.
     size_t at = right ? left.size() : 0;
     while (right ? at > 0 : at < left.size()) {
       const size_t begin = right ? tokenizer::last_char(left.substr(0, at)) : at;

@@ -27,7 +27,7 @@ struct Rendering {
 
 class Template {
  public:
-  // UserError with line and column for what is no template, or uses what is not supported.
+  // UserError with line and column for invalid templates and unsupported features.
   explicit Template(std::string_view source);
 
   // UserError with line and column for a fault of the template or its data. `wall_seconds` is what

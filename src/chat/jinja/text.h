@@ -26,7 +26,7 @@ std::string capitalize(std::string_view text);
 std::string swap_case(std::string_view text);
 std::string case_fold(std::string_view text);
 enum class CharTest { Alnum, Alpha, Ascii, Decimal, Digit, Lower, Numeric, Printable, Space, Title, Upper };
-bool all_characters(std::string_view text, CharTest test);  // str.isalnum() and its kin
+bool all_characters(std::string_view text, CharTest test);  // str.isalnum() and similar
 bool is_word_character(char32_t code);                      // \w of `re`
 
 std::string float_text(double value);  // repr() of a float

@@ -108,7 +108,7 @@ class Value {
   bool is_group() const { return kind_ == Kind::Tuple && static_cast<const ListHeap&>(*heap_).group; }
   const std::string& why_undefined() const;
   template <class T>
-  std::shared_ptr<T> as() const {  // null if it is no such object
+  std::shared_ptr<T> as() const {  // null if it is another type of object
     return kind_ == Kind::Object ? std::dynamic_pointer_cast<T>(heap_) : nullptr;
   }
   const Heap* identity() const { return heap_.get(); }

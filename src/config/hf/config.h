@@ -31,7 +31,7 @@ const HfFamily* hf_family_of(const Model& model, std::string* why_not);
 std::string hf_config_text(const Model& model, const HfFamily& family, std::string_view original,
                            std::string_view dtype, int64_t positions);
 
-// Keys of [model] that a recipe may give beside model.hf with values of its own: they change training, or
+// Keys of [model] that a recipe may set along with model.hf, to its own values: they change training, or
 // positions, but no weight. Others must agree with config.json.
 // With upcycling, a dense folder says nothing about experts.
 bool is_free_beside_hf(std::string_view key, bool upcycling);

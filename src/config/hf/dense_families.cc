@@ -11,7 +11,7 @@ HfKey gelu_gate() {
           .read =
               [](const HfJson& c, Model& m, HfProblems& problems) {
                 m.activation = Activation::Gelu;
-                // hidden_activation decides; hidden_act is what older files have beside it.
+                // hidden_activation decides; older files also have hidden_act.
                 const HfJson* const act = find_key(c, {"hidden_activation"});
                 if (act != nullptr && *act != "gelu_pytorch_tanh")
                   problems.add("hidden_activation = {} is not supported; only \"gelu_pytorch_tanh\"",

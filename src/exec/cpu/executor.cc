@@ -270,7 +270,7 @@ void CpuExecutor::ask_before(int call) {
   open_until_.notify_all();
 }
 
-// Whether a stream goes on with an issue of this call; waits for the compute stream to decide.
+// Whether a stream executes an issue of this call; waits for the compute stream to decide.
 bool CpuExecutor::may_enter(int call) {
   for (int until = open_until_; until < call; until = open_until_) open_until_.wait(until);
   return call < abandoned_at_;

@@ -1,7 +1,7 @@
 // attention_sink: o[tokens, heads, dv], lse[heads, tokens], sink[heads] -> o, lse like the inputs, as if
-// every
-// query had one more key of score sink[head] and value 0: lse' = log(exp(lse) + exp(sink)), o' = o exp(lse -
-// lse'). o and lse must be the results of one attention, which has no other use.
+// every query had one more key of score sink[head] and value 0:
+//   lse' = log(exp(lse) + exp(sink)),  o' = o exp(lse - lse').
+// o and lse must be the results of one attention that nothing else reads.
 //
 // attention_dx of o' and lse' is the gradient with respect to q, k and v: it reads probabilities as exp(score
 // - lse') and their mean gradient as do'.o'. So the gradient of this op is that of both ops together.

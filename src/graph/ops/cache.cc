@@ -1,7 +1,7 @@
 // Text generation. A cache holds rows of earlier positions in pages: [pages, page_rows, ...]. Row p of
 // sequence s is row p % page_rows of page table[s * pages_per_sequence + p / page_rows]; a contiguous cache
-// is
-// the identity table. Every token row belongs to a sequence; -1: to none, and is neither stored nor attended.
+// has the identity table. Every token row belongs to a sequence; rows of sequence -1 are neither stored nor
+// attended to.
 //
 // cache_append: table, sequences, positions, then pairs of rows[tokens, ...] and their cache -> the caches
 // with the rows stored. The results are the states themselves: they always share their bytes.

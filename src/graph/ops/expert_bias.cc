@@ -1,7 +1,7 @@
-// Biases of experts. In front of the activation they are added to the routed rows; behind the second matmul,
-// where
-// rows are weighted and summed per token, their sum is that of the biases of a token's experts, weighted: a
-// matmul of the weights, spread over all experts, with the biases. So no bias is added to a term of a sum.
+// Biases of experts. Before the activation they are added to the routed rows. After the second matmul rows
+// are weighted and summed per token, so the biases of a token's experts contribute their weighted sum: a
+// matmul of the routing weights, spread over all experts, with the biases. It is added once per token, not to
+// every term of the sum.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {

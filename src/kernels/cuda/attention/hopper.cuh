@@ -130,7 +130,7 @@ __device__ __forceinline__ void draw_kept(const TiledProblem& p, int sequence, i
     }
   }
 }
-// The rows of draw_kept(): row r of the tile and the eighth after it.
+// The rows of draw_kept(): rows r and r + 8 of the tile.
 __device__ __forceinline__ void find_dropout_rows(const TiledProblem& p, const HopperTile& at, int r,
                                                   int valid, TiledProblem::DropoutRow (&rows)[2]) {
 #pragma unroll

@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 
   registers_up<240>();
   const ScoreUnits<kExtra> units(p);
-  const int own_key = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
+  const int own_key = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and own_key + 8
   Turn turn;
   for_each_item(p, exchange, [&](const HopperTile& at, bool seen) {
     float dk[kQk / 2], dv[kValue / 2];

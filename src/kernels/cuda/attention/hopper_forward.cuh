@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
       for (int c = 0; c < Sizes::kQkPanels; ++c)
         copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
       q_turn.advance<1>();
-      // Blocks of keys until the earlier result is copied: the consumers finish the last tile meanwhile.
+      // Blocks of keys before the earlier result is copied, while the consumers finish the last tile.
       int until_merge = merges(at.tile) ? kStages : -1;
       while (more) {
         const uint32_t k = k_tiles + turn.stage * Sizes::kKBytes, v = v_tiles + turn.stage * Sizes::kVBytes;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   registers_up<kGroups == 2 ? 232 : 160>();
   const ScoreUnits<kExtra> units(p);
   const float unit = units.unit;
-  const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
+  const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and own_row + 8
   // A tile, and what this lane knows of its two rows.
   struct Rows {
     HopperTile at;

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   registers_up<240>();
   const ScoreUnits<false> units(p);
   const int warp_row = thread % 128 / 32 * 16;
-  const int own_key = group * 64 + warp_row + lane / 4;  // and the eighth after it
+  const int own_key = group * 64 + warp_row + lane / 4;  // and own_key + 8
   // dq of a block of queries is split over the warpgroups: long rows by columns, short ones by rows.
   constexpr bool kByColumns = kRows == 64;
   const int dq_row = (kByColumns ? 0 : group * 64) + warp_row;  // the warp's first

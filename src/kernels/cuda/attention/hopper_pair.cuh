@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   }
 
   registers_up<240>();
-  const int own_key = thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
+  const int own_key = thread % 128 / 32 * 16 + lane / 4;  // and own_key + 8
   Turn turn;                                              // of the stages of queries and of the weights
   if (group == 0) {
     const ScoreUnits<kExtra> units(p);

@@ -147,7 +147,7 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&p)[4], int lane) {
   }
 }
 
-// Stores half the accumulators: row lane / 4 (half = 0) or the eighth after it, times `factor`, rounded to T.
+// Stores half the accumulators: row lane / 4 (half = 0) or lane / 4 + 8, times `factor`, rounded to T.
 // `width` is the number of columns to store. All lanes take part; `inside` says whether the row is stored.
 template <class T, int kTiles>
 __device__ __forceinline__ void store_row(const float (&acc)[kTiles][4], int half, float factor, T* to,

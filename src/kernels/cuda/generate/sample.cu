@@ -16,7 +16,7 @@ __device__ __forceinline__ uint32_t key_of(float x) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// A row of logits as they count: penalised where the token has occurred.
+// A row of logits, with the penalty applied to tokens that have occurred.
 template <class T>
 struct Row {
   const T* logits;
@@ -193,7 +193,7 @@ struct Appends {
   AppendRows list[2];
 };
 
-// Units of 16 bytes, or of one where a row is no multiple of it.
+// Units of 16 bytes, or of one byte if rows are not multiples of 16.
 template <class Unit>
 __global__ void append(Appends appends, int64_t tokens, PagedRows pages, const int32_t* sequences,
                        const int32_t* positions) {

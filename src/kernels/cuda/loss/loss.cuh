@@ -89,7 +89,7 @@ __device__ __forceinline__ void mask_padding(Vals<S, V>& v, int column, int vali
       if (column + k >= valid) v.v[k] = lowest<S>();
 }
 
-// What columns from `column` on have besides seed * softmax: -seed at the label, nothing past the valid
+// What is added to seed * softmax in the columns from `column` on: -seed at the label, nothing past the valid
 // ones.
 template <class T, int V>
 __device__ __forceinline__ void finish_dlogits(Vals<Stat<T>, V>& v, int column, int valid, int target,

@@ -71,7 +71,7 @@ __device__ __forceinline__ void await_products() {
       : QUINTET_64(d, 0), QUINTET_64(d, 64)                                                                  \
       : "l"(a), "l"(b), "r"(1), "n"(kMajorKOfA ? 0 : 1), "n"(kMajorKOfB ? 0 : 1))
 
-// d += a b. Thread t of the 128 has rows 16 * (t / 32) + t % 32 / 4 and the eighth after it; d[4 * j] on are
+// d += a b. Thread t of the 128 has rows r = 16 * (t / 32) + t % 32 / 4 and r + 8; d[4 * j] on are
 // columns 8 * j + 2 * (t % 4) and the next of the first row, then of the second.
 template <class T, bool kMajorKOfA, bool kMajorKOfB>
 __device__ __forceinline__ void add_product(float (&d)[128], uint64_t a, uint64_t b) {

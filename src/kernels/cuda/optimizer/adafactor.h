@@ -9,7 +9,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Sums over rows have as many terms per column, sums over a matrix as many in all.
+// Partial sums: kFactorSlices per column for sums over rows, kFactorTerms for sums over a matrix.
 inline constexpr int kFactorSlices = 32, kFactorTerms = 256;
 inline int64_t factor_sums_bytes(const FactoredRange& range) { return range.width() * kFactorSlices * 8; }
 inline constexpr int64_t kFactorNormsBytes = int64_t{kFactorTerms} * 2 * 8;
