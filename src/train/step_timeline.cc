@@ -1,7 +1,5 @@
 #include "train/step_timeline.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -81,11 +79,12 @@ void write_timeline(const observe::RankTrace& trace, const Rank& rank, int64_t s
   const std::vector<std::string> all =
       gather_texts(world, shown ? timeline_json(trace, compiled.program, step, -origin) : std::string());
   if (world.rank().value != 0) return;
-  std::string ranks;
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const std::string& one : all)
-    if (!one.empty()) ranks += (ranks.empty() ? "\n  " : ",\n  ") + one;
-  if (!ranks.empty())
-    base::write_file_atomically(path, fmt::format("{{\"step\": {}, \"ranks\": [{}\n]}}\n", step, ranks));
+    if (!one.empty()) ranks.push_back(nlohmann::ordered_json::parse(one));
+  if (ranks.empty()) return;
+  const nlohmann::ordered_json timeline = {{"step", step}, {"ranks", std::move(ranks)}};
+  base::write_file_atomically(path, base::json_text(timeline, 2) + "\n");
 }
 
 }  // namespace quintet::train
