@@ -5,6 +5,7 @@
 // rows to keep all multiprocessors reading, several blocks divide k, and the last one to finish adds their
 // sums in order. Nothing of this depends on the number of rows of X.
 #include "kernels/cuda/matmul/narrow.h"
+#include "kernels/cuda/matmul/narrow_hopper.h"
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/vector16.cuh"
 
@@ -191,6 +192,7 @@ int64_t narrow_workspace_bytes(const GemmArgs& g) {
 }
 
 void narrow_matmul(const GemmArgs& g, bool constant, void* workspace, uint32_t* counters, Stream stream) {
+  if (narrow_on_hopper(g, constant, stream)) return;
   const Narrow p{.x = static_cast<const Bf16*>(g.a),
                  .w = static_cast<const Bf16*>(g.b),
                  .y = static_cast<Bf16*>(g.c),
