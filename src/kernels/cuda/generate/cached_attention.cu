@@ -1,7 +1,9 @@
 // Attention of single rows to a cache of keys and values.
+#include <algorithm>
+
+#include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/generate/generate.h"
 #include "kernels/cuda/support/launch.cuh"
-#include "kernels/cuda/support/vector16.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -17,198 +19,362 @@ struct Partials {
   uint32_t* counters = nullptr;  // by (token, block of heads)
 };
 
-__device__ __forceinline__ void widen8(const uint4& v, float (&out)[8]) {
-  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 f = pair_of<Bf16>(words[i]);
-    out[2 * i] = f.x, out[2 * i + 1] = f.y;
-  }
-}
-
-// A block: one row, G queries of one KV head, the keys of one split. D / 8 lanes share a key, each with 8
-// elements of it.
-template <int D, int G>
-__global__ void __launch_bounds__(kThreads)
-    attend_split(CachedAttention a, const __nv_bfloat16* q, const __nv_bfloat16* k_new,
-                 const __nv_bfloat16* v_new, __nv_bfloat16* k_cache, __nv_bfloat16* v_cache, __nv_bfloat16* o,
-                 Partials partials) {
-  await_previous();
-  constexpr int kLanes = D / 8, kKeys = 32 / kLanes, kParts = kWarps * kKeys;
-  // Keys of a lane group whose loads are in flight together: all of a split, or half where registers are few.
-  constexpr int kUnroll = static_cast<int>(kDecodeSplit) / kParts / (G > 4 ? 2 : 1);
-  __shared__ float part_sum[kParts][G][D];
-  __shared__ float part_max[kParts][G], part_weight[kParts][G];
-  __shared__ bool is_last;
-  const int split = blockIdx.x, t = blockIdx.z, thread = threadIdx.x;
-  const int group = static_cast<int>(a.heads / a.kv_heads), blocks_per_head = group / G;
-  const int kv = blockIdx.y / blocks_per_head;
-  const int head = kv * group + (blockIdx.y % blocks_per_head) * G;
-  const int64_t result = t * a.heads + head;
-  const int sequence = a.sequences[t];
-  if (sequence < 0) {
-    if (split == 0)
-      for (int i = thread; i < G * D; i += kThreads) o[result * D + i] = __float2bfloat16(0.f);
-    return;
-  }
-  const int last = a.positions[t], first = static_cast<int>(a.scores.first_key(last));
-  const int used = (last + 1 - first + static_cast<int>(kDecodeSplit) - 1) / static_cast<int>(kDecodeSplit);
-  if (split >= used) return;
-  const int begin = first + split * static_cast<int>(kDecodeSplit);
-  const int end = min(begin + static_cast<int>(kDecodeSplit), last + 1);
-
-  const int warp = thread / 32, lane = thread % 32, sub = lane / kLanes, piece = lane % kLanes;
-  const bool capped = a.scores.soft_cap > 0;
-  const float cap = static_cast<float>(a.scores.soft_cap);
-  const float scale = static_cast<float>(a.scores.scale) * (capped ? 1.f / cap : kLog2e);
-  float query[G][8], sum[G][8], max[G], weight[G];
-#pragma unroll
-  for (int g = 0; g < G; ++g) {
-    widen8(*reinterpret_cast<const uint4*>(q + t * a.q_row + (head + g) * D + piece * 8), query[g]);
-    max[g] = -INFINITY;
-    weight[g] = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) query[g][i] *= scale, sum[g][i] = 0;
-  }
-  for (int base = begin + warp * kKeys * kUnroll; base < end; base += kWarps * kKeys * kUnroll) {
-    uint4 key[kUnroll], value[kUnroll];
-    bool real[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int p = base + u * kKeys + sub;
-      const int64_t row = p < end ? a.pages.row(sequence, p) : -1;
-      real[u] = row >= 0;
-      const int64_t at = ((real[u] ? row : 0) * a.kv_heads + kv) * D + piece * 8;
-      // The new row is stored by this launch: it is read where it comes from.
-      const bool fresh = p == last;
-      const __nv_bfloat16* const k_at = fresh ? k_new + t * a.k_row + kv * D + piece * 8 : k_cache + at;
-      const __nv_bfloat16* const v_at = fresh ? v_new + t * a.v_row + kv * D + piece * 8 : v_cache + at;
-      key[u] = real[u] ? *reinterpret_cast<const uint4*>(k_at) : uint4{};
-      value[u] = real[u] ? *reinterpret_cast<const uint4*>(v_at) : uint4{};
-      if (fresh && real[u] && head == kv * group) {
-        *reinterpret_cast<uint4*>(k_cache + at) = key[u];
-        *reinterpret_cast<uint4*>(v_cache + at) = value[u];
-      }
-    }
-    float score[kUnroll][G];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      float k[8];
-      widen8(key[u], k);
-#pragma unroll
-      for (int g = 0; g < G; ++g) {
-        float s = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) s = fmaf(query[g][i], k[i], s);
-#pragma unroll
-        for (int step = kLanes / 2; step > 0; step /= 2) s += __shfl_xor_sync(0xFFFFFFFFu, s, step);
-        if (capped) s = cap * tanhf(s) * kLog2e;
-        score[u][g] = real[u] ? s : -INFINITY;
-      }
-    }
-#pragma unroll
-    for (int g = 0; g < G; ++g) {
-      float most = max[g];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) most = fmaxf(most, score[u][g]);
-      if (most == -INFINITY) continue;
-      const float factor = exp2f(max[g] - most);
-      max[g] = most;
-      weight[g] *= factor;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum[g][i] *= factor;
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        score[u][g] = exp2f(score[u][g] - most);
-        weight[g] += score[u][g];
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (!real[u]) continue;
-      float v[8];
-      widen8(value[u], v);
-#pragma unroll
-      for (int g = 0; g < G; ++g)
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sum[g][i] = fmaf(score[u][g], v[i], sum[g][i]);
-    }
-  }
-  const int part = warp * kKeys + sub;
-#pragma unroll
-  for (int g = 0; g < G; ++g) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) part_sum[part][g][piece * 8 + i] = sum[g][i];
-    if (piece == 0) part_max[part][g] = max[g], part_weight[part][g] = weight[g];
-  }
-  __syncthreads();
-  for (int i = thread; i < G * D; i += kThreads) {
-    const int g = i / D, j = i % D;
-    float most = -INFINITY, all = 0, total = 0;
-    for (int p = 0; p < kParts; ++p) most = fmaxf(most, part_max[p][g]);
-    for (int p = 0; p < kParts; ++p) {
-      const float factor = exp2f(part_max[p][g] - most);
-      all = fmaf(factor, part_sum[p][g][j], all);
-      total = fmaf(factor, part_weight[p][g], total);
-    }
-    if (used == 1) {
-      o[(result + g) * D + j] = __float2bfloat16(all / total);
-    } else {
-      const int64_t place = (result + g) * partials.splits + split;
-      partials.sums[place * D + j] = all;
-      if (j == 0) partials.stats[place * 2] = most, partials.stats[place * 2 + 1] = total;
-    }
-  }
-  if (used == 1) return;
-  __threadfence();
-  __syncthreads();
-  uint32_t* const counter = partials.counters + t * gridDim.y + blockIdx.y;
-  if (thread == 0) is_last = atomicAdd(counter, 1u) == static_cast<uint32_t>(used - 1);
-  __syncthreads();
-  if (!is_last) return;
-  __threadfence();
-  for (int i = thread; i < G * D; i += kThreads) {
-    const int g = i / D, j = i % D;
-    const int64_t place = (result + g) * partials.splits;
-    float most = -INFINITY, all = 0, total = 0;
-#pragma unroll 8
-    for (int s = 0; s < used; ++s) most = fmaxf(most, __ldcg(partials.stats + (place + s) * 2));
-#pragma unroll 8
-    for (int s = 0; s < used; ++s) {
-      const float factor = exp2f(__ldcg(partials.stats + (place + s) * 2) - most);
-      all = fmaf(factor, __ldcg(partials.sums + (place + s) * D + j), all);
-      total = fmaf(factor, __ldcg(partials.stats + (place + s) * 2 + 1), total);
-    }
-    o[(result + g) * D + j] = __float2bfloat16(all / total);
-  }
-  if (thread == 0) *counter = 0;
-}
-
 struct Tensors {
-  const __nv_bfloat16 *q, *k, *v;
-  __nv_bfloat16 *k_cache, *v_cache, *o;
+  const Bf16 *q, *k, *v;  // k and v: the new rows
+  Bf16 *k_cache, *v_cache, *o;
 };
 
-template <int D, int G>
-void launch_split(const CachedAttention& a, const Tensors& x, const Partials& partials, Stream stream) {
-  const dim3 grid(static_cast<unsigned>(partials.splits), static_cast<unsigned>(a.heads / G),
-                  static_cast<unsigned>(a.tokens));
-  attend_split<D, G><<<grid, kThreads, 0, stream>>>(a, x.q, x.k, x.v, x.k_cache, x.v_cache, x.o, partials);
+// A row and up to kHeads query heads of one KV head. It sees `keys` cached ones from `first` on, in `splits`
+// of `length`, and the new one at position `last`.
+struct RowHeads {
+  int t, kv, head, heads, sequence, last;
+  int first, keys, length, splits;
+  __device__ __forceinline__ int begin(int split) const { return first + split * length; }
+  __device__ __forceinline__ int end(int split) const { return min(begin(split) + length, first + keys); }
+};
+
+// Of rows and blocks of heads, the latter fastest.
+__device__ __forceinline__ RowHeads row_heads(const CachedAttention& a, int max_heads, int index) {
+  const int group = static_cast<int>(a.heads / a.kv_heads), parts = (group + max_heads - 1) / max_heads;
+  const int blocks = static_cast<int>(a.kv_heads) * parts, block = index % blocks;
+  RowHeads r{};
+  r.t = index / blocks;
+  r.kv = block / parts;
+  r.head = r.kv * group + block % parts * max_heads;
+  r.heads = min(max_heads, group - block % parts * max_heads);
+  r.sequence = a.sequences[r.t];
+  r.last = a.positions[r.t];
+  r.first = static_cast<int>(a.scores.first_key(r.last));
+  r.keys = r.sequence < 0 ? 0 : r.last - r.first;
+  r.length = static_cast<int>(decode_split_keys(r.keys));
+  r.splits = max(1, (r.keys + r.length - 1) / r.length);
+  return r;
+}
+
+// As PagedRows::row, in 32 bits.
+__device__ __forceinline__ int cache_row(const CachedAttention& a, int sequence, int position) {
+  const auto rows = static_cast<unsigned>(a.pages.page_rows), p = static_cast<unsigned>(position);
+  const int page =
+      a.pages.table[sequence * static_cast<int>(a.pages.pages_per_sequence) + static_cast<int>(p / rows)];
+  return page < 0 ? -1 : page * static_cast<int>(rows) + static_cast<int>(p % rows);
+}
+
+// A warp's chunks of kChunk keys, in flight to its own part of shared memory: of every split each warp has a
+// quarter of the chunks. Chunks of the block's next splits and rows follow without a pause.
+template <int D>
+struct Chunks {
+  static constexpr int kChunk = 16, kStages = 3, kTileBytes = kChunk * D * 2, kStageBytes = 2 * kTileBytes;
+  static constexpr int kBytes = kWarps * kStages * kStageBytes;
+};
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
+}
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
+}
+
+// A score in powers of two from a dot product.
+struct ScoreScale {
+  float inner, outer;  // outer 0: no soft cap
+  __device__ explicit ScoreScale(const CachedScores& s)
+      : inner(static_cast<float>(s.soft_cap > 0 ? s.scale / s.soft_cap : s.scale * kLog2e)),
+        outer(static_cast<float>(s.soft_cap) * kLog2e) {}
+  __device__ __forceinline__ float operator()(float dot) const {
+    return outer > 0 ? outer * tanh_fast(dot * inner) : dot * inner;
+  }
+};
+
+// kHeads: 8, or 16 where more query heads share a KV head; tensor cores take 16 queries in either case. An
+// item is a split of a row and its heads; a block has a range of items, so that with many rows it has all
+// splits of a row, which then need no counter. Keys are read while earlier ones are computed, and the first
+// ones before the previous kernel has finished: no kernel of a step but this one writes the cache, and of
+// its rows only those of new tokens, which are read from k and v instead.
+template <int D, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    attend_splits(CachedAttention a, Tensors x, Partials partials, int items, int items_of_block) {
+  allow_next();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  using Ring = Chunks<D>;
+  constexpr int kStages = Ring::kStages, kChunk = Ring::kChunk;
+  constexpr int kVectors = D / 8, kCopies = kChunk * kVectors / 32;
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ float part_max[kWarps][kHeads], part_weight[kWarps][kHeads], new_score[kHeads];
+  __shared__ bool is_last;
+  // [kWarps][kHeads][D]; the columns of a head are permuted so that a warp stores without bank conflicts.
+  float* const part_sum = reinterpret_cast<float*>(memory + Ring::kBytes);
+  const auto place_of = [](int warp, int g, int n) { return (warp * kHeads + g) * D + (n ^ (g & 3) << 3); };
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int splits = partials.splits, first_item = static_cast<int>(blockIdx.x) * items_of_block,
+            end_item = min(items, first_item + items_of_block);
+  const uint32_t ring = shared_address(memory) + static_cast<uint32_t>(warp * kStages * Ring::kStageBytes);
+
+  // The next chunk to copy; `masks` has 16 bits for every stage in order, set where a key exists.
+  int item = first_item, key = 0, end = 0, fill = 0;
+  uint64_t masks = 0;
+  RowHeads next{};
+  const auto enter = [&] {
+    if (item >= end_item) return;
+    if (item == first_item || item % splits == 0) next = row_heads(a, kHeads, item / splits);
+    const int split = item % splits;
+    key = next.begin(split) + warp * kChunk;
+    end = split < next.splits ? next.end(split) : key;
+  };
+  const auto copy_next = [&] {
+    while (item < end_item && key >= end) ++item, enter();
+    uint32_t mask = 0;
+    if (item < end_item) {
+      const int p = key + lane % kChunk, row = p < end ? cache_row(a, next.sequence, p) : -1;
+      mask = __ballot_sync(0xFFFFFFFFu, row >= 0) & 0xFFFFu;
+      const uint32_t k_tile = ring + static_cast<uint32_t>(fill * Ring::kStageBytes),
+                     v_tile = k_tile + Ring::kTileBytes;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int r = (i * 32 + lane) / kVectors, vector = lane % kVectors;
+        const int from = __shfl_sync(0xFFFFFFFFu, row, r);
+        const int64_t at = (int64_t{max(from, 0)} * static_cast<int>(a.kv_heads) + next.kv) * D + vector * 8;
+        const uint32_t to = SharedTile<D>::offset(r, vector);
+        copy_or_zero(k_tile + to, x.k_cache + at, from >= 0);
+        copy_or_zero(v_tile + to, x.v_cache + at, from >= 0);
+      }
+      key += kWarps * kChunk;
+    }
+    end_copies();
+    masks = masks >> 16 | static_cast<uint64_t>(mask) << (16 * (kStages - 1));
+    fill = fill + 1 == kStages ? 0 : fill + 1;
+  };
+  enter();
+#pragma unroll 1
+  for (int i = 0; i < kStages; ++i) copy_next();
+  await_writes();
+
+  const ScoreScale score(a.scores);
+  const auto add = [](float4& sum, float factor, const float4& v) {
+    sum.x = fmaf(factor, v.x, sum.x), sum.y = fmaf(factor, v.y, sum.y);
+    sum.z = fmaf(factor, v.z, sum.z), sum.w = fmaf(factor, v.w, sum.w);
+  };
+  int stage = 0;
+#pragma unroll 1
+  for (int index = first_item; index < end_item;) {
+    const RowHeads row = row_heads(a, kHeads, index / splits);
+    const int first_split = index % splits, end_split = min(row.splits, first_split + end_item - index);
+    index += min(splits - first_split, end_item - index);
+    if (first_split >= end_split) continue;
+    const int64_t result = row.t * a.heads + row.head;
+    if (row.sequence < 0) {
+      for (int i = thread; i < row.heads * D; i += kThreads) put<1>(x.o + result * D + i, Pack<Bf16, 1>{0});
+      continue;
+    }
+    const auto finish = [&](int g, int n, const float4& sum, float total) {
+      const float scale = 1.f / total;
+      put<4>(x.o + (result + g) * D + n,
+             packed<Bf16, 4>({{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale}}));
+    };
+    const Bf16* const q = x.q + row.t * a.q_row + row.head * D;
+    const Bf16 *const k_new = x.k + row.t * a.k_row + row.kv * D, *const v_new =
+                                                                      x.v + row.t * a.v_row + row.kv * D;
+    uint32_t query[D / 16][4];
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int g = lane / 4 + i % 2 * 8, column = k * 16 + i / 2 * 8 + lane % 4 * 2;
+        query[k][i] = g < kHeads && g < row.heads ? fetch<2>(q + g * D + column).raw : 0u;
+      }
+    if (first_split == 0) {  // the new key
+#pragma unroll 2
+      for (int g = warp; g < row.heads; g += kWarps) {
+        float dot = 0;
+#pragma unroll
+        for (int i = 0; i < D / 64; ++i) {
+          const float2 u = pair_of<Bf16>(fetch<2>(q + g * D + i * 64 + lane * 2).raw),
+                       w = pair_of<Bf16>(fetch<2>(k_new + i * 64 + lane * 2).raw);
+          dot = fmaf(u.x, w.x, fmaf(u.y, w.y, dot));
+        }
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xFFFFFFFFu, dot, step);
+        if (lane == 0) new_score[g] = score(dot);
+      }
+      if (row.head == row.kv * static_cast<int>(a.heads / a.kv_heads) && thread < 2 * kVectors) {
+        const int to = cache_row(a, row.sequence, row.last), vector = thread % kVectors * 8;
+        const int64_t at = (int64_t{to} * a.kv_heads + row.kv) * D + vector;
+        if (to >= 0 && thread < kVectors) put<8>(x.k_cache + at, fetch<8>(k_new + vector));
+        if (to >= 0 && thread >= kVectors) put<8>(x.v_cache + at, fetch<8>(v_new + vector));
+      }
+    }
+#pragma unroll 1
+    for (int split = first_split; split < end_split; ++split) {
+      float out[D / 8][4], max[2] = {-INFINITY, -INFINITY}, weight[2] = {0, 0};
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[j][i] = 0;
+      const int end_key = row.end(split);
+#pragma unroll 1
+      for (int c = row.begin(split) + warp * kChunk; c < end_key; c += kWarps * kChunk) {
+        await_copies<kStages - 1>();
+        __syncwarp();
+        const uint32_t mask = static_cast<uint32_t>(masks) & 0xFFFFu,
+                       k_tile = ring + static_cast<uint32_t>(stage * Ring::kStageBytes),
+                       v_tile = k_tile + Ring::kTileBytes;
+        float s[2][4] = {};
+        const LaneAddress<D> keys = right_operand<D>(k_tile, lane);
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k) {
+          uint32_t b[4];
+          load_matrices(b, keys.at(0, k * 16));
+          multiply_add<Bf16>(s[0], query[k], b[0], b[1]);
+          multiply_add<Bf16>(s[1], query[k], b[2], b[3]);
+        }
+        float most[2] = {max[0], max[1]};
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            s[j][i] = (mask >> (j * 8 + lane % 4 * 2 + i % 2) & 1) != 0 ? score(s[j][i]) : -INFINITY;
+            most[i / 2] = fmaxf(most[i / 2], s[j][i]);
+          }
+        uint32_t p[4] = {};
+#pragma unroll
+        for (int h = 0; h < kHeads / 8; ++h) {
+          most[h] = quad_max(most[h]);
+          const float base = most[h] == -INFINITY ? 0.f : most[h], factor = exp2_fast(max[h] - base);
+          const bool moved = most[h] != max[h];
+          max[h] = most[h];
+          float total = 0;
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const float low = exp2_fast(s[j][2 * h] - base), high = exp2_fast(s[j][2 * h + 1] - base);
+            total += low + high;
+            p[j * 2 + h] = word_of<Bf16>(low, high);
+          }
+          weight[h] = fmaf(weight[h], factor, total);
+          if (__any_sync(0xFFFFFFFFu, moved))
+#pragma unroll
+            for (int j = 0; j < D / 8; ++j) out[j][2 * h] *= factor, out[j][2 * h + 1] *= factor;
+        }
+        const LaneAddress<D> values = right_transposed<D>(v_tile, lane);
+#pragma unroll
+        for (int j = 0; j < D / 16; ++j) {
+          uint32_t b[4];
+          load_transposed(b, values.at(0, j * 16));
+          multiply_add<Bf16>(out[2 * j], p, b[0], b[1]);
+          multiply_add<Bf16>(out[2 * j + 1], p, b[2], b[3]);
+        }
+        __syncwarp();  // all lanes have read the stage
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+        copy_next();
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads / 8; ++h) {
+        const int g = lane / 4 + 8 * h;
+        const float total = quad_sum(weight[h]);
+        if (lane % 4 == 0) part_max[warp][g] = max[h], part_weight[warp][g] = total;
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j)
+          *reinterpret_cast<float2*>(part_sum + place_of(warp, g, j * 8 + lane % 4 * 2)) =
+              make_float2(out[j][2 * h], out[j][2 * h + 1]);
+      }
+      __syncthreads();
+      for (int i = thread; i < row.heads * (D / 4); i += kThreads) {
+        const int g = i / (D / 4), n = i % (D / 4) * 4;
+        float most = split == 0 ? new_score[g] : -INFINITY, total = 0;
+        float4 sum{};
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) most = fmaxf(most, part_max[w][g]);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          const float factor = exp2_fast(part_max[w][g] - most);
+          total = fmaf(factor, part_weight[w][g], total);
+          add(sum, factor, *reinterpret_cast<const float4*>(part_sum + place_of(w, g, n)));
+        }
+        if (split == 0) {
+          const float factor = exp2_fast(new_score[g] - most);
+          const auto v = load<4>(v_new + n);
+          total += factor;
+          add(sum, factor, make_float4(v.v[0], v.v[1], v.v[2], v.v[3]));
+        }
+        if (row.splits == 1) {
+          finish(g, n, sum, total);
+        } else {
+          const int64_t place = (result + g) * splits + split;
+          *reinterpret_cast<float4*>(partials.sums + place * D + n) = sum;
+          if (n == 0) *reinterpret_cast<float2*>(partials.stats + place * 2) = make_float2(most, total);
+        }
+      }
+      __syncthreads();  // the parts may be overwritten; this block's partials are visible to it
+    }
+    if (row.splits == 1) continue;
+    // Whichever block finishes last merges the row's splits, in order.
+    bool merges = end_split - first_split == row.splits;
+    if (!merges) {
+      __threadfence();
+      __syncthreads();
+      if (thread == 0) {
+        uint32_t* const counter = partials.counters + (index - 1) / splits;
+        const auto mine = static_cast<uint32_t>(end_split - first_split);
+        is_last = atomicAdd(counter, mine) + mine == static_cast<uint32_t>(row.splits);
+        if (is_last) *counter = 0;
+      }
+      __syncthreads();
+      merges = is_last;
+      if (merges) __threadfence();
+    }
+    if (!merges) continue;
+    for (int i = thread; i < row.heads * (D / 4); i += kThreads) {
+      const int g = i / (D / 4), n = i % (D / 4) * 4;
+      const int64_t place = (result + g) * splits;
+      float most = -INFINITY, total = 0;
+      float4 sum{};
+#pragma unroll 8
+      for (int s = 0; s < row.splits; ++s) most = fmaxf(most, __ldcg(partials.stats + (place + s) * 2));
+#pragma unroll 8
+      for (int s = 0; s < row.splits; ++s) {
+        const float2 stat = __ldcg(reinterpret_cast<const float2*>(partials.stats + (place + s) * 2));
+        const float factor = exp2_fast(stat.x - most);
+        total = fmaf(factor, stat.y, total);
+        add(sum, factor, __ldcg(reinterpret_cast<const float4*>(partials.sums + (place + s) * D + n)));
+      }
+      finish(g, n, sum, total);
+    }
+  }
+  await_copies<0>();
+#endif
+}
+
+int processors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "cached_attention");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cached_attention");
+  return count;
+}
+
+template <int D, int kHeads>
+void launch_splits(const CachedAttention& a, const Tensors& x, const Partials& partials, Stream stream) {
+  constexpr int kBytes = Chunks<D>::kBytes + kWarps * kHeads * D * 4;
+  const auto kernel = attend_splits<D, kHeads>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "cached_attention");
+  int each = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kThreads, kBytes), "cached_attention");
+  const int64_t parts = (a.heads / a.kv_heads + kHeads - 1) / kHeads,
+                items = a.tokens * a.kv_heads * parts * partials.splits,
+                resident = int64_t{processors()} * std::max(each, 1),
+                items_of_block = (items + resident - 1) / resident,
+                blocks = (items + items_of_block - 1) / items_of_block;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(a, x, partials, static_cast<int>(items),
+                                                                      static_cast<int>(items_of_block));
   check_launch("cached_attention");
 }
 
 template <int D>
-void launch_group(const CachedAttention& a, const Tensors& x, const Partials& partials, Stream stream) {
-  switch (a.heads / a.kv_heads) {
-    case 1:
-      return launch_split<D, 1>(a, x, partials, stream);
-    case 2:
-      return launch_split<D, 2>(a, x, partials, stream);
-    case 4:
-      return launch_split<D, 4>(a, x, partials, stream);
-    default:
-      return launch_split<D, 8>(a, x, partials, stream);
-  }
+void launch_heads(const CachedAttention& a, const Tensors& x, const Partials& partials, Stream stream) {
+  if (a.heads / a.kv_heads <= 8)
+    launch_splits<D, 8>(a, x, partials, stream);
+  else
+    launch_splits<D, 16>(a, x, partials, stream);
 }
 
 template <class T>
@@ -302,18 +468,15 @@ void cached_attention(const CachedAttention& a, const T* q, const T* k, const T*
     return;
   }
   if constexpr (std::is_same_v<T, Bf16>) {
-    const int64_t keys = a.pages.page_rows * a.pages.pages_per_sequence;
     Partials partials{.sums = static_cast<float*>(workspace),
-                      .splits = static_cast<int>((keys + kDecodeSplit - 1) / kDecodeSplit),
+                      .splits = static_cast<int>(decode_splits(a)),
                       .counters = counters};
     partials.stats = partials.sums + a.tokens * a.heads * partials.splits * a.dv;
-    const auto in = [](const Bf16* p) { return reinterpret_cast<const __nv_bfloat16*>(p); };
-    const auto out = [](Bf16* p) { return reinterpret_cast<__nv_bfloat16*>(p); };
-    const Tensors x{in(q), in(k), in(v), out(k_cache), out(v_cache), out(o)};
+    const Tensors x{q, k, v, k_cache, v_cache, o};
     if (a.d == 128)
-      launch_group<128>(a, x, partials, stream);
+      launch_heads<128>(a, x, partials, stream);
     else
-      launch_group<64>(a, x, partials, stream);
+      launch_heads<64>(a, x, partials, stream);
   }
 }
 

@@ -6,12 +6,19 @@
 
 namespace quintet::kernels::cuda {
 
-// Unlike the CPU's, it also stores k and v, the new rows, in the caches.
-// bf16 with d = dv = 64 or 128 and 1, 2, 4 or 8 queries per KV head, or a multiple of 8: keys are read once
-// per 8 queries, in splits of kDecodeSplit keys whose results are merged by the last block to finish, in
-// order: the bits of a row do not depend on the other rows. All other cases take one block per row and head.
-// `counters` are cached_attention_counters() words, zero before the first call and after every call.
-inline constexpr int64_t kDecodeSplit = 64;
+// Unlike the CPU's, it also stores k and v, the new rows, in the caches. In bf16 with d = dv = 64 or 128 on
+// tensor cores: keys are read once for up to 16 query heads, in splits whose results are merged by the last
+// block to finish, in order; the bits of a row do not depend on the other rows. All other cases take one
+// block per row and head. `counters` are cached_attention_counters() words, zero before the first call and
+// after every call. In a captured graph the cache, the table, sequences and positions are read while the
+// previous kernel still runs: no kernel of the graph may write them.
+inline constexpr int64_t kDecodeSplitKeys = 256, kMaxDecodeSplits = 32;
+// Keys of a split where a row sees so many cached ones.
+QUINTET_PAGED int64_t decode_split_keys(int64_t keys) {
+  const int64_t most = kDecodeSplitKeys * kMaxDecodeSplits;
+  return kDecodeSplitKeys * (keys > most ? (keys + most - 1) / most : 1);
+}
+int64_t decode_splits(const CachedAttention& a);  // at most, of a row
 template <class T>
 void cached_attention(const CachedAttention& a, const T* q, const T* k, const T* v, T* k_cache, T* v_cache,
                       T* o, void* workspace, uint32_t* counters, Stream stream);
