@@ -23,8 +23,8 @@ struct Row {
   const uint32_t* seen;  // shared: a bit per token; null: no penalty
   float penalty, most, inverse_temperature;
 
-  __device__ float at(int i) const {
-    float x = static_cast<float>(values<T, 1>(fetch<1>(logits + i)).v[0]);
+  __device__ float at(int i) const { return counted(i, static_cast<float>(load<1>(logits + i).v[0])); }
+  __device__ float counted(int i, float x) const {
     if (seen != nullptr && (seen[i / 32] >> (i % 32) & 1)) x = x > 0 ? x / penalty : x * penalty;
     return x;
   }
@@ -109,11 +109,19 @@ __global__ void __launch_bounds__(kThreads)
 
   float most = -INFINITY;
   int first = vocab;
-  for (int i = thread; i < vocab; i += kThreads) {
-    const float x = row.at(i);
+  const auto consider = [&](int i, float x) {
     if (isnan(x)) bad = true;
     if (x > most) most = x, first = i;
+  };
+  constexpr int V = kWide<T>;
+  const int in_vectors = columns % V == 0 ? vocab / V * V : 0;
+#pragma unroll 4
+  for (int i = thread * V; i < in_vectors; i += kThreads * V) {
+    const auto x = load<V>(row.logits + i);
+#pragma unroll
+    for (int j = 0; j < V; ++j) consider(i + j, row.counted(i + j, static_cast<float>(x.v[j])));
   }
+  for (int i = in_vectors + thread; i < vocab; i += kThreads) consider(i, row.at(i));
   for (int step = 16; step > 0; step /= 2) {
     const float x = __shfl_xor_sync(kAll, most, step);
     const int i = __shfl_xor_sync(kAll, first, step);
@@ -241,6 +249,7 @@ template <class T>
 void sample(const T* logits, int64_t tokens, int64_t columns, const SampleRule& rule, const int32_t* samples,
             const int32_t* positions, const History& history, int32_t* ids, Stream stream) {
   if (tokens == 0) return;
+  if (!all_aligned16(logits)) fail("sample: logits must start at a multiple of 16 bytes");
   const size_t shared = history.ids == nullptr ? 0 : static_cast<size_t>((rule.vocab + 31) / 32 * 4);
   choose<T><<<static_cast<unsigned>(tokens), kThreads, shared, stream>>>(logits, columns, rule, samples,
                                                                          positions, history, ids);
