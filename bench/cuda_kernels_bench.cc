@@ -3,7 +3,7 @@
 // kernel, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as in a
 // step. Then the rates of tuned GEMMs, grouped GEMMs and attention. Times are medians of CUDA events.
 //   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | matmul |
-//                       grouped | attention [part of a shape's name] | ring | load]
+//                       grouped | attention [part of a shape's name] | ring | load | decode]
 #include <cmath>
 #include <cstring>
 
@@ -404,6 +404,7 @@ void run() {
   if (wanted("attention")) attentions();
   if ((wanted("attention") && shape_wanted.empty()) || wanted("ring")) hops();
   if (wanted("load")) attention_under_load();
+  if (wanted("decode")) decoding();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
 }

@@ -125,6 +125,8 @@ inline void report(const std::string& name, double bytes, const std::function<vo
               ms * 1e3, rate / 1e9, 100 * rate / copy_rate, 100 * time_of_copy(bytes) / ms);
 }
 
+// decode.cc: one token per sequence.
+void decoding();
 // experts.cc: the kernels of mixtures of experts.
 void experts();
 // attention.cc: the native kernels compared with cuDNN; the rate of one of them over time.
