@@ -31,11 +31,14 @@ std::vector<AttentionCase> attention_cases() {
       {"one key", 4, 4, 128, 128, 0, 0, {0}, {0}},
       {"GQA of 4, splits that end anywhere", 32, 8, 128, 128, 0, 0, {0, 1, 2, 3}, {127, 128, 129, 700}},
       {"d 64, group 8", 16, 2, 64, 64, 0, 0, {2, 0, 1}, {640, 3, 255}},
-      {"group 16: two blocks per KV head", 32, 2, 128, 128, 0, 0, {0, 1}, {300, 17}},
+      {"group 16", 32, 2, 128, 128, 0, 0, {0, 1}, {300, 17}},
+      {"group 20: 16 and 4 heads", 40, 2, 128, 128, 0, 0, {0, 1}, {520, 256}},
       {"group 2, window", 8, 4, 64, 64, 200, 0, {1, 0}, {600, 150}},
       {"group 1, soft cap", 4, 4, 128, 128, 0, 5, {0, 1}, {400, 90}},
       {"rows of no sequence", 8, 2, 128, 128, 0, 0, {-1, 1, -1}, {0, 300, 0}},
-      {"group 3: one block per head", 6, 2, 64, 64, 0, 0, {0, 1}, {200, 5}},
+      {"group 3", 6, 2, 64, 64, 0, 0, {0, 1}, {200, 5}},
+      {"splits of 256, 512 and 768 keys", 2, 1, 64, 64, 0, 0, {0, 1, 2}, {8192, 8193, 17000}},
+      {"a window that begins within a page", 4, 1, 128, 128, 300, 0, {0, 1}, {700, 299}},
       {"latent: d and dv differ", 4, 4, 24, 16, 33, 2, {1, 0}, {150, 40}},
   };
 }
@@ -43,9 +46,11 @@ std::vector<AttentionCase> attention_cases() {
 template <class T>
 void check_attention(const AttentionCase& c) {
   SCOPED_TRACE(c.name);
-  constexpr int64_t kPageRows = 64, kPages = 12, kSequences = 4;
-  const Ids table = reversed_table(kSequences, kPages);
-  const int64_t tokens = static_cast<int64_t>(c.sequences.size()), rows = kSequences * kPages * kPageRows;
+  constexpr int64_t kPageRows = 64, kSequences = 4;
+  const int64_t pages =
+      std::max<int64_t>(12, *std::max_element(c.positions.begin(), c.positions.end()) / kPageRows + 1);
+  const Ids table = reversed_table(kSequences, pages);
+  const int64_t tokens = static_cast<int64_t>(c.sequences.size()), rows = kSequences * pages * kPageRows;
   CachedAttention a{.tokens = tokens,
                     .heads = c.heads,
                     .kv_heads = c.kv_heads,
@@ -54,7 +59,7 @@ void check_attention(const AttentionCase& c) {
                     .q_row = c.heads * c.d + 8,  // as if rows were part of something wider
                     .k_row = c.kv_heads * c.d + 16,
                     .v_row = c.kv_heads * c.dv + 24,
-                    .pages = {.table = table.data(), .page_rows = kPageRows, .pages_per_sequence = kPages},
+                    .pages = {.table = table.data(), .page_rows = kPageRows, .pages_per_sequence = pages},
                     .scores = {.window = c.window, .scale = 0.1, .soft_cap = c.soft_cap},
                     .sequences = c.sequences.data(),
                     .positions = c.positions.data()};
@@ -153,9 +158,13 @@ TEST(GpuGenerate, NarrowMatmul) {
   for (const Case& c : {Case{64, 64}, Case{192, 320}, Case{1024, 4096}, Case{4096, 1088}, Case{128, 14336}})
     for (const int64_t m : {1, 3, 8, 9, 16, 17, 32})
       for (const bool add : {false, true}) {
-        SCOPED_TRACE(testing::Message() << m << " x " << c.n << " x " << c.k << (add ? ", added" : ""));
+        // Hopper has its own kernel where rows of y start at multiples of 16 bytes.
+        const int64_t pitch = m % 2 == 1 && add ? c.n + 4 : c.n;
+        SCOPED_TRACE(testing::Message() << m << " x " << c.n << " x " << c.k << (add ? ", added" : "")
+                                        << ", rows of y " << pitch << " apart");
         Device<Bf16> x(random_values<Bf16>(m * c.k, 1)), w(random_values<Bf16>(c.n * c.k, 2)),
-            addend(random_values<Bf16>(m * c.n, 3)), y(m * c.n);
+            addend(random_values<Bf16>(m * pitch, 3)),
+            y(std::vector<double>(static_cast<size_t>(m * pitch), 0.0));
         GemmArgs g{.trans_b = true,
                    .m = m,
                    .n = c.n,
@@ -165,7 +174,7 @@ TEST(GpuGenerate, NarrowMatmul) {
                    .b = w.data(),
                    .ldb = c.k,
                    .c = y.data(),
-                   .ldc = c.n,
+                   .ldc = pitch,
                    .a_type = base::DType::BF16,
                    .b_type = base::DType::BF16,
                    .c_type = base::DType::BF16,
@@ -178,9 +187,9 @@ TEST(GpuGenerate, NarrowMatmul) {
         const auto xs = x.values(), ws = w.values(), as = addend.values();
         std::vector<double> expected, size;
         for (int64_t i = 0; i < m; ++i)
-          for (int64_t j = 0; j < c.n; ++j) {
-            double sum = add ? as[static_cast<size_t>(i * c.n + j)] : 0, all = std::abs(sum);
-            for (int64_t l = 0; l < c.k; ++l) {
+          for (int64_t j = 0; j < pitch; ++j) {
+            double sum = add && j < c.n ? as[static_cast<size_t>(i * pitch + j)] : 0, all = std::abs(sum);
+            for (int64_t l = 0; l < (j < c.n ? c.k : 0); ++l) {
               const double term = xs[static_cast<size_t>(i * c.k + l)] * ws[static_cast<size_t>(j * c.k + l)];
               sum += term, all += std::abs(term);
             }

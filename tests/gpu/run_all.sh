@@ -232,6 +232,7 @@ declare -A checked=(
   [attention]='GpuAttention.NativeKernels*:GpuAttention.Segments*'
   [tiled]='GpuTiledAttention.HeadSizes:GpuTiledAttention.Pairs:GpuTiledAttention.Groups:GpuTiledAttention.MoreTiles*'
   [hops]='Ring/GpuHops.*By2*bf16:GpuWholeKeys.OfWhole*'
+  [generate]='GpuGenerate.*'
   [ops]='GpuOps*-GpuOps.MatchTheCpu:GpuOps.NoneIsMissing'
   [all_ops]='GpuOps.MatchTheCpu'
   [models]='Dense/Models.MatchTheCpu/llama_f32:Experts/Models.MatchTheCpu/experts_f32'
@@ -256,7 +257,7 @@ if runs sanitizer; then
       --print-limit 5 "${options[@]}" "$folder/$3" --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$log.end"
   }
-  for group in ${SANITIZER_GROUPS:-attention tiled norm experts grouped activation pointwise rope loss embedding optimizer hops ops all_ops models}; do
+  for group in ${SANITIZER_GROUPS:-attention tiled norm experts grouped activation pointwise rope loss embedding optimizer hops generate ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models
