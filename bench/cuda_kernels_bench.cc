@@ -2,8 +2,8 @@
 // a 4 GiB copy by the runtime, and a copy of as many bytes as the kernel moves, by the runtime or by a copy
 // kernel, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as in a
 // step. Then the rates of tuned GEMMs, grouped GEMMs and attention. Times are medians of CUDA events.
-//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | matmul |
-//                       grouped | attention [part of a shape's name] | ring | load | decode]
+//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | fp8 |
+//                       matmul | grouped | attention [part of a shape's name] | ring | load | decode]
 #include <cmath>
 #include <cstring>
 
@@ -399,6 +399,7 @@ void run() {
   if (wanted("update")) updates(int64_t{256} << 20);
   if (wanted("experts")) experts();
   if (wanted("hops")) hop_merges();
+  if (wanted("fp8")) fp8_kernels(), fp8_gemms();
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
   if (wanted("attention")) attentions();

@@ -129,6 +129,9 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 void decoding();
 // experts.cc: the kernels of mixtures of experts.
 void experts();
+// fp8.cc: codes of 8 bits, and their GEMMs.
+void fp8_kernels();
+void fp8_gemms();
 // attention.cc: the native kernels compared with cuDNN; the rate of one of them over time.
 void attentions();
 void attention_under_load();

@@ -32,10 +32,16 @@ cudaDataType_t data_type(DType t) {
       return CUDA_R_16BF;
     case DType::F16:
       return CUDA_R_16F;
+    case DType::E4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::E5M2:
+      return CUDA_R_8F_E5M2;
     default:
       fail("matmul: unsupported dtype " + std::string(base::to_string(t)));
   }
 }
+
+bool is_code(DType t) { return t == DType::E4M3 || t == DType::E5M2; }
 
 // The key by which an algorithm is chosen. cuBLASLt may want more alignment than 16 bytes; 256 is the most
 // that any of its kernels does.
@@ -47,8 +53,9 @@ std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
   const bool separate = a.addend != nullptr && a.addend != a.c;
   std::ostringstream s;
   s << (a.trans_a ? 't' : 'n') << (a.trans_b ? 't' : 'n') << ' ' << a.m << 'x' << a.n << 'x' << a.k << " ld "
-    << a.lda << ' ' << a.ldb << ' ' << a.ldc << ' ' << base::to_string(a.a_type) << "->"
-    << base::to_string(a.c_type) << (tf32 ? " tf32" : "")
+    << a.lda << ' ' << a.ldb << ' ' << a.ldc << ' ' << base::to_string(a.a_type)
+    << (a.b_type != a.a_type ? " x " + std::string(base::to_string(a.b_type)) : "") << "->"
+    << base::to_string(a.c_type) << (tf32 ? " tf32" : "") << (a.fast_accumulation ? " fast" : "")
     << (separate                              ? " addend"
         : a.accumulate || a.addend != nullptr ? " accumulate"
                                               : " plain")
@@ -73,6 +80,12 @@ class Problem {
                "matmul");
     check_blas(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)),
                "matmul");
+    if (is_code(a.a_type)) {
+      const int8_t fast = a.fast_accumulation ? 1 : 0;
+      check_blas(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)),
+                 "matmul");
+      set_scales(a);
+    }
     const auto layout = [](cublasLtMatrixLayout_t* to, DType type, int64_t rows, int64_t columns,
                            int64_t ld) {
       check_blas(cublasLtMatrixLayoutCreate(to, data_type(type), static_cast<uint64_t>(rows),
@@ -90,6 +103,16 @@ class Problem {
     if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
   }
   Problem(const Problem&) = delete;
+
+  // Where the scales of codes are: not a property of the problem, so set before every launch.
+  void set_scales(const GemmArgs& args) {
+    if (!all_aligned16(args.a_scale, args.b_scale)) fail("matmul: scales must be aligned to 16 bytes");
+    const auto set = [&](cublasLtMatmulDescAttributes_t what, const float* at) {
+      check_blas(cublasLtMatmulDescSetAttribute(desc, what, &at, sizeof(at)), "matmul");
+    };
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.b_scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scale);
+  }
 
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -128,13 +151,14 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
   return found;
 }
 
-void launch(cublasLtHandle_t handle, const Problem& p, const GemmArgs& args,
-            const cublasLtMatmulAlgo_t& algorithm, void* workspace, int64_t workspace_bytes, Stream stream) {
+void launch(cublasLtHandle_t handle, Problem& p, const GemmArgs& args, const cublasLtMatmulAlgo_t& algorithm,
+            void* workspace, int64_t workspace_bytes, Stream stream) {
   const bool add = args.accumulate || args.addend != nullptr;
   const void* const c = args.addend != nullptr ? args.addend : args.c;
   const float one = 1, beta = add ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool f64 = args.a_type == DType::F64;
+  if (is_code(args.a_type)) p.set_scales(args);
   check_blas(cublasLtMatmul(handle, p.desc, f64 ? static_cast<const void*>(&one64) : &one, args.b, p.b,
                             args.a, p.a, f64 ? static_cast<const void*>(&beta64) : &beta, c, p.c, args.c, p.c,
                             &algorithm, workspace, static_cast<size_t>(workspace_bytes), stream),
@@ -262,6 +286,11 @@ double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream strea
   args.b = b.data;
   args.c = c.data;
   args.addend = given.addend == nullptr ? nullptr : separate ? addend.data : c.data;
+  Scratch scale(sizeof(float));
+  if (is_code(given.a_type)) {
+    fill(static_cast<float*>(scale.data), 1.0, 1, stream);
+    args.a_scale = args.b_scale = static_cast<const float*>(scale.data);
+  }
 
   Problem& problem = state_->problem(given, key);
   const auto found = candidates(state_->handle, problem, given, workspace_bytes, 16);

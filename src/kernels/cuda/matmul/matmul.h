@@ -30,7 +30,7 @@ class Matmul {
   // With tf32, GEMMs of f32 round their operands to 10 bits of mantissa. Off by default.
   void allow_tf32(bool allow);
 
-  // Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16, f16 x f16 -> f32 or f16. An addend
+  // Types: those of GemmArgs, codes from architecture 89 on. An addend
   // may be C itself. A bf16 C that is accumulated in place may see the result rounded to bf16 before the
   // addition: some of cuBLASLt's kernels add in memory. With a separate addend, or an f32 C, there is one
   // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be in use by another

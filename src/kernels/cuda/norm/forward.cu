@@ -1,3 +1,5 @@
+#include "kernels/cuda/fp8/convert.cuh"
+#include "kernels/cuda/fp8/quantize.h"
 #include "kernels/cuda/norm/norm.h"
 #include "kernels/cuda/norm/shape.cuh"
 #include "kernels/cuda/support/launch.cuh"
@@ -14,7 +16,8 @@ struct Forward {
   Stat<T>*mean, *rstd;
   int64_t rows, n;
   double eps;
-  double offset = 0;  // added to w
+  double offset = 0;   // added to w
+  CodeTarget to = {};  // instead of y
 };
 
 // A row is little work, so a block handles one and ends: many loads in flight before the first sum, and small
@@ -41,7 +44,7 @@ bool with_row_shape(int64_t packs, F&& f) {
                RowShape<0, 4, 512>{});
 }
 
-template <class T, class Shape, bool kCentred>
+template <class T, class Shape, bool kCentred, bool kCodes = false>
 __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) {
   await_previous();
   using S = Stat<T>;
@@ -101,11 +104,13 @@ __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) 
   }
   group_sum<kGroup>(total, shared);
   const S rstd = S(1) / sqrt(total[0] / S(a.n) + S(a.eps));
-  if (row >= a.rows) return;
-  if (lane == 0) {
+  if (!kCodes && row >= a.rows) return;
+  if (lane == 0 && row < a.rows) {
     a.rstd[row] = rstd;
     if constexpr (kCentred) a.mean[row] = mean;
   }
+  [[maybe_unused]] const float scale = kCodes ? *a.to.scale : 0.0f;
+  [[maybe_unused]] Seen<base::DType::E4M3> seen;
 #pragma unroll
   for (int j = 0; j < K; ++j) {
     const int p = lane + j * group;
@@ -119,8 +124,17 @@ __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) 
       if constexpr (!kCentred) w.v[k] += S(a.offset);
       v.v[k] = weighted<kCentred>(normed<kCentred>(v.v[k], mean, rstd), w.v[k], b.v[k]);
     }
-    store<V>(a.y + start + p * V, v);
+    if constexpr (kCodes) {
+      const Eight<Bf16> result = rounded(v);
+      const uint2 codes = codes_of<base::DType::E4M3>(result, scale);
+      seen.add(result, codes, scale);
+      *reinterpret_cast<uint2*>(a.to.rows + row * a.to.row_stride + p * V) = codes;
+    } else {
+      store<V>(a.y + start + p * V, v);
+    }
   }
+  if constexpr (kCodes)
+    if (a.to.measures.amax != nullptr) add_measures(seen, a.to.measures, a.rows * a.n);
 }
 
 template <class T, bool kCentred>
@@ -204,6 +218,22 @@ template <class T>
 void add_layernorm(const T* x, const T* residual, const T* w, const T* b, T* sum, T* y, Stat<T>* mean,
                    Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream) {
   forward<T, true>({x, residual, w, b, sum, y, mean, rstd, rows, n, eps}, stream);
+}
+
+void rmsnorm_codes(const Bf16* x, const Bf16* residual, const Bf16* w, Bf16* sum, float* rstd, int64_t rows,
+                   int64_t n, double eps, double offset, const CodeTarget& to, Stream stream) {
+  if (rows <= 0 || n <= 0) return;
+  const int64_t packs = n / kWide<Bf16>;
+  const Forward<Bf16> a{x, residual, w, nullptr, sum, nullptr, nullptr, rstd, rows, n, eps, offset, to};
+  const bool done =
+      n % 16 == 0 && to.row_stride % 16 == 0 && all_aligned16(x, residual, w, sum, to.rows) &&
+      to.format == base::DType::E4M3 && to.columns == nullptr && with_row_shape(packs, [&](auto shape) {
+        using Shape = decltype(shape);
+        forward_kernel<Bf16, Shape, false, true>
+            <<<static_cast<unsigned>(divide_up(rows, Shape::kRows)), Shape::threads(packs), 0, stream>>>(a);
+      });
+  if (!done) fail("norm codes: rows of " + std::to_string(n) + " elements are not supported");
+  check_launch("norm codes");
 }
 
 #define INSTANTIATE(T)                              \

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/fp8/noise.h"
 #include "kernels/cuda/support/launch.cuh"
 
 namespace quintet::kernels::cuda {
@@ -32,6 +33,7 @@ void fill_noise(void* y, base::DType type, int64_t n, Stream stream) {
   if (type == base::DType::F64) return fill_noise(static_cast<double*>(y), n, stream);
   if (type == base::DType::F32) return fill_noise(static_cast<float*>(y), n, stream);
   if (type == base::DType::F16) return fill_noise(static_cast<F16*>(y), n, stream);
+  if (type == base::DType::E4M3 || type == base::DType::E5M2) return fill_noise_codes(y, type, n, stream);
   fill_noise(static_cast<Bf16*>(y), n, stream);
 }
 
