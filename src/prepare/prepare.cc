@@ -13,6 +13,7 @@
 #include "base/file_lock.h"
 #include "base/file_system.h"
 #include "base/json.h"
+#include "base/output_path.h"
 #include "base/parallel_for.h"
 #include "base/printable.h"
 #include "data/block_checksums.h"
@@ -32,6 +33,8 @@ namespace {
 // enough to hold.
 constexpr int64_t kBatchBytes = int64_t{32} << 20;
 constexpr int64_t kBatchRecords = int64_t{1} << 17;
+
+constexpr std::initializer_list<const char*> kTokenFiles = {"tokens.bin", "tokens.idx", "tokens.mask"};
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -135,7 +138,7 @@ class Work {
   Work(const Options& options, const std::vector<Source>& sources)
       : options_(options),
         sources_(sources),
-        folder_(options.out / "work"),
+        folder_(options.out / kWorkFolder),
         tokenizer_(tokenizer::load_tokenizer(options.tokenizer)),
         width_(data::megatron_width_for(tokenizer_->vocab_size())) {
     format_.text = options.text_template.empty() ? text::Template::of_field(options.field)
@@ -208,6 +211,9 @@ class Work {
       documents.for_each(skip_exact, skip_near,
                          [&](std::span<const std::byte>, int32_t length) { use(length); });
     });
+    // Earlier data (--overwrite) stay whole until the new ones are; without a manifest no mixture passes for
+    // data.
+    for (const char* name : {kManifest, "tokens.mask"}) base::remove_file(options_.out / name);
     bin.commit();
     idx.commit();
     return manifest(shards, counts, lengths, static_cast<int64_t>(skip_exact.size()),
@@ -386,11 +392,15 @@ class Work {
 // Removes what this tool has written into the folder, and leaves anything else alone.
 void remove_work(const base::Path& folder) {
   std::error_code ignored;
-  std::filesystem::remove_all(folder / "work", ignored);
+  std::filesystem::remove_all(folder / kWorkFolder, ignored);
 }
-void remove_partial(const base::Path& folder) {
-  for (const base::Path& file : base::list_folder(folder))
-    if (file.extension() == ".partial") base::remove_file(folder / file.filename());
+// What a kill has left of files that were being written: "tokens.bin.1234.0.partial".
+void remove_partial(const base::Path& folder, std::initializer_list<const char*> files) {
+  for (const base::Path& file : base::list_folder(folder)) {
+    const std::string name = file.filename().string();
+    const auto is_of = [&](const char* whole) { return name.starts_with(std::string(whole) + "."); };
+    if (name.ends_with(".partial") && std::ranges::any_of(files, is_of)) base::remove_file(folder / name);
+  }
 }
 
 void check(const Options& o) {
@@ -404,6 +414,28 @@ void check(const Options& o) {
   if (base::file_exists(o.out)) base::fail_user("--out: '{}' is a file; expected a folder", o.out.string());
 }
 
+// The text files among the inputs, where an option names fields: text has none. Refused if all are text,
+// because the option would have no effect.
+int64_t text_without_fields(const Options& o, const std::vector<Source>& sources) {
+  const char* const option = !o.where.empty()             ? "--where"
+                             : !o.text_template.empty()   ? "--template"
+                             : o.field != Options{}.field ? "--field"
+                                                          : nullptr;
+  if (option == nullptr) return 0;
+  const auto text = std::count_if(sources.begin(), sources.end(), [](const Source& source) {
+    return text::kind_of(source.path) == text::FileKind::Text;
+  });
+  if (text == static_cast<int64_t>(sources.size()))
+    base::fail_user(
+        "{} names fields of JSON lines (.jsonl) and Parquet rows, but {} plain text, which has none: leave "
+        "it "
+        "out, or name the files .jsonl if each of their lines is a JSON object",
+        option,
+        sources.size() == 1 ? fmt::format("'{}' is", sources[0].path.string())
+                            : fmt::format("all {} input files are", sources.size()));
+  return text;
+}
+
 // Whether the same command can succeed later, and finished shards are worth keeping.
 bool may_be_repeated(const base::UserError& e) { return e.code() == base::code_of_origin("base/file.cc"); }
 
@@ -411,23 +443,23 @@ Prepared prepare_into(const Options& options) {
   check(options);
   const std::vector<Source> sources = find_sources(options);
   Work work(options, sources);
+  const int64_t kept_whole = text_without_fields(options, sources);
   const nlohmann::ordered_json plan = plan_of(options, sources);
   const std::string plan_text = base::json_text(plan, 2) + "\n";
-  const base::Path folder = options.out / "work", plan_file = folder / "plan.json",
+  const base::Path folder = options.out / kWorkFolder, plan_file = folder / "plan.json",
                    manifest = options.out / kManifest;
 
   base::make_directories(options.out);
   const auto lock = base::FileLock::acquire(options.out / ".lock", "quintet prepare");
   if (!lock) base::fail_user("another 'quintet prepare' is writing to '{}'", options.out.string());
-  remove_partial(options.out);
-  remove_partial(folder);
-  if (options.overwrite) {
-    remove_work(options.out);
-    for (const char* name : {kManifest, "tokens.idx", "tokens.bin", "tokens.mask"})
-      base::remove_file(options.out / name);
-  }
+  remove_partial(options.out, {"tokens.bin", "tokens.idx", kManifest});
+  const bool continues = base::file_exists(plan_file) && base::read_file(plan_file) == plan_text;
+  if (options.overwrite && !continues) remove_work(options.out);
   Prepared out;
-  if (base::file_exists(manifest)) {
+  out.files_kept_whole = kept_whole;
+  if (!options.overwrite && !base::file_exists(manifest) && !base::file_exists(plan_file))
+    for (const char* name : kTokenFiles) base::require_new_file("--out", options.out / name, false);
+  if (!options.overwrite && base::file_exists(manifest)) {
     out.manifest = nlohmann::ordered_json::parse(base::read_file(manifest), nullptr, false);
     const std::string now = hash_of_plan(plan);
     if (!out.manifest.is_object() || out.manifest.value("plan", "") != now)
@@ -439,7 +471,7 @@ Prepared prepare_into(const Options& options) {
     out.was_complete = true;
     return out;
   }
-  if (base::file_exists(plan_file) && base::read_file(plan_file) != plan_text)
+  if (base::file_exists(plan_file) && !continues)
     base::fail_user(
         "'{}' holds shards of an interrupted run with other inputs or options; --overwrite starts again",
         folder.string());

@@ -2,8 +2,7 @@
 //
 //   DIR/tokens.bin, tokens.idx   Megatron's pair
 //   DIR/manifest.json            sources, tokenizer, counts, filters; written last
-//   DIR/work/                    while it lasts: finished shards, so that the same command continues after a
-// kill
+//   DIR/.quintet-prepare/        while it lasts: finished shards, for the same command after a kill
 //
 // Input is read in order and cut into shards of equal size. A shard is encoded on all threads and written;
 // when all are, duplicates are found among their documents and the rest is joined. What is written depends on
@@ -45,10 +44,13 @@ struct Prepared {
   int64_t shards = 0;         // of this run's input
   int64_t shards_reused = 0;  // that an earlier, interrupted run had finished
   bool was_complete = false;  // an earlier run with the same inputs and options had done everything
+  // Text files, which have no fields, beside files that --where, --field or --template apply to.
+  int64_t files_kept_whole = 0;
 };
 
 Prepared prepare(const Options& options);
 
 inline constexpr const char* kManifest = "manifest.json";
+inline constexpr const char* kWorkFolder = ".quintet-prepare";
 
 }  // namespace quintet::prepare

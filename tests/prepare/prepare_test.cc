@@ -82,7 +82,7 @@ TEST_F(Prepare, DocumentsOfAllShardsInOrder) {
   const std::string raw = base::read_file(folder / "in/b.jsonl");
   EXPECT_EQ(m.at("sources").at(1).at("xxh3"),
             fmt::format("{:016x}", base::checksum_of(std::as_bytes(std::span(raw)))));
-  EXPECT_FALSE(base::directory_exists(o.out / "work"));
+  EXPECT_FALSE(base::directory_exists(o.out / kWorkFolder));
 
   // Neither threads nor memory nor the size of shards change the tokens.
   for (const auto& [threads, bytes] : {std::pair{3, 9000}, {1, 3000}, {2, 1 << 20}}) {
@@ -114,14 +114,63 @@ TEST_F(Prepare, ContinuesAfterAnInterruptionAtEveryShard) {
       if (++calls == kill) throw std::runtime_error("killed");
     };
     EXPECT_THROW(prepare(o), std::runtime_error);
-    EXPECT_FALSE(base::file_exists(o.out / "manifest.json"));
-    o.overwrite = false;
+    EXPECT_EQ(base::file_exists(o.out / "manifest.json"), kill > 1)
+        << "earlier data stay until the new are whole";
     o.progress = {};
     const Prepared again = prepare(o);
     EXPECT_EQ(again.shards_reused, kill - 1);
     EXPECT_TRUE(all_bytes(o.out) == all_bytes(whole.out)) << kill;
+    o.overwrite = false;
     EXPECT_TRUE(prepare(o).was_complete);
   }
+}
+
+TEST_F(Prepare, OtherFilesInTheFolderStay) {
+  lines("a.jsonl", 10);
+  put(o.out / "work/thesis.tex", "mine");
+  put(o.out / "film.mkv.partial", "mine");
+  prepare(o);
+  o.min_tokens = 2;
+  o.overwrite = true;
+  prepare(o);
+  EXPECT_EQ(base::read_file(o.out / "work/thesis.tex"), "mine");
+  EXPECT_EQ(base::read_file(o.out / "film.mkv.partial"), "mine");
+
+  o.overwrite = false;
+  for (const char* name : {"tokens.bin", "tokens.idx", "tokens.mask"}) {
+    o.out = folder / (std::string("foreign-") + name);
+    put(o.out / name, "tokens of another tool");
+    EXPECT_NE(user_error([&] { prepare(o); }).find("--overwrite"), std::string::npos);
+    EXPECT_EQ(base::read_file(o.out / name), "tokens of another tool");
+  }
+}
+
+// A run that fails after --overwrite must not have cost the earlier data.
+TEST_F(Prepare, EarlierDataStayWhenTheirReplacementFails) {
+  lines("a.jsonl", 10);
+  prepare(o);
+  const std::string before = all_bytes(o.out);
+  put(folder / "in/b.jsonl", "no json\n");
+  o.overwrite = true;
+  EXPECT_NE(user_error([&] { prepare(o); }).find("b.jsonl:1"), std::string::npos);
+  EXPECT_TRUE(all_bytes(o.out) == before);
+}
+
+TEST_F(Prepare, OptionsThatNameFieldsNeedThem) {
+  put(folder / "in/a.txt", "a text");
+  put(folder / "in/b.md", "another");
+  const auto refusal = [&](const std::function<void(Options&)>& change) {
+    Options other = o;
+    change(other);
+    return user_error([&] { prepare(other); });
+  };
+  for (const std::string& message :
+       {refusal([](Options& p) { p.where = {"lang=en"}; }), refusal([](Options& p) { p.field = "body"; }),
+        refusal([](Options& p) { p.text_template = "{title}"; })})
+    EXPECT_NE(message.find("all 2 input files are plain text, which has none"), std::string::npos) << message;
+  lines("c.jsonl", 3);
+  o.where = {"lang=en"};
+  EXPECT_EQ(prepare(o).files_kept_whole, 2);
 }
 
 TEST_F(Prepare, FiltersAndDamageAreCounted) {
