@@ -13,12 +13,16 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
+std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+// Only of names as this store writes them: other trainers have "step-1000", and what is in there is not ours
+// to prune.
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   int64_t step = 0;
   const char* const end = name.data() + name.size();
   const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || at != end || step < 0) return std::nullopt;
+  if (error != std::errc() || at != end || step < 0 || name != name_of(step)) return std::nullopt;
   return step;
 }
 
@@ -39,7 +43,20 @@ void check_tensors(const Manifest& m, const std::vector<TensorInfo>& expected) {
 
 }  // namespace
 
-base::Path Store::folder_of(int64_t step) const { return folder_ / fmt::format("{}{:08}", kPrefix, step); }
+base::Path Store::folder_of(int64_t step) const { return folder_ / name_of(step); }
+
+void Store::require_own() const {
+  constexpr int64_t kLongest = 64;
+  const base::Path latest = folder_ / kLatestFile;
+  std::string name;
+  if (base::file_exists(latest) && base::size_of_file(latest) <= kLongest) name = base::read_file(latest);
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  if ((base::file_exists(latest) && !step_of(name)) || base::directory_exists(latest))
+    base::fail_user(
+        "'{}' is not a pointer of this program and would be replaced; choose another folder with "
+        "checkpoint.dir",
+        latest.string());
+}
 
 std::vector<Entry> Store::list() const {
   std::vector<Entry> entries;

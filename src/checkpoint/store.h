@@ -34,6 +34,9 @@ class Store {
   std::vector<Entry> list() const;      // by step
   std::optional<Entry> newest() const;  // complete
 
+  // UserError if the folder has a file "latest" that the store did not write, such as DeepSpeed's: saving
+  // would replace it.
+  void require_own() const;
   // Creates the folder of a step, which may exist but have no manifest. Every rank calls it, in any order.
   void begin(int64_t step);
   // After all shards of ranks [0, ranks) are on disk: reads their headers, writes the manifest, then the

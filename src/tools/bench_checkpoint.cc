@@ -71,8 +71,9 @@ double CheckpointBench::median(double Round::*what) const {
 }
 
 CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOptions& options) {
-  if (!options.copy_only && !checkpoint::Store(options.folder).list().empty())
-    base::fail_user("'{}' has checkpoints: choose another folder with --dir", options.folder.string());
+  if (!options.copy_only && base::directory_exists(options.folder) &&
+      !base::list_folder(options.folder).empty())
+    base::fail_user("'{}' is not empty: choose a new or empty folder with --dir", options.folder.string());
   recipe.checkpoint.dir = options.folder.string();
   recipe.checkpoint.every = {.unit = config::SaveInterval::Unit::Steps, .value = 1};
   recipe.checkpoint.keep = 1;

@@ -173,6 +173,7 @@ class RankLoop {
     if (first_) {
       if (!recipe_.checkpoint.dir.empty() && !options_.dry_run)
         base::require_writable_directory(checkpoint_folder(recipe_));
+      checkpoint::Store(checkpoint_folder(recipe_)).require_own();
       checkpoints_->require_space();
       if (const std::optional<int64_t> end = config::job_end()) checkpoints_->set_deadline(*end);
       take_folder();

@@ -339,6 +339,25 @@ TEST(Store, TensorsAreStreamedWholeInBlocks) {
   EXPECT_FALSE(is_state_name("a"));
 }
 
+// A folder may hold checkpoints of another trainer, whose names are close to ours.
+TEST(Store, FilesOfOtherTrainersStay) {
+  const test::TempFolder folder;
+  Store store(folder.path());
+  base::make_directories(folder / "step-1");
+  base::write_file_atomically(folder / "step-1/__0_0.distcp", "weights");
+  EXPECT_TRUE(store.list().empty());
+  store.require_own();
+  for (const char* pointer : {"step-00000004\n", "step-00000004"}) {
+    base::write_file_atomically(folder / kLatestFile, pointer);
+    store.require_own();
+  }
+  for (const std::string& pointer :
+       {std::string("global_step100\n"), std::string(), std::string(1000, 'x')}) {
+    base::write_file_atomically(folder / kLatestFile, pointer);
+    EXPECT_NE(test::user_error([&] { store.require_own(); }).find("would be replaced"), std::string::npos);
+  }
+}
+
 TEST(Store, ACheckpointIsFoundByItsStep) {
   const TempFolder folder;
   Store store(folder / "run/checkpoints", quick);
