@@ -166,11 +166,21 @@ std::string without_code(const std::string& message) {
   return !code.empty() && message.ends_with(end) ? message.substr(0, message.size() - end.size()) : message;
 }
 
+namespace {
+
+// what() ends at a NUL byte, which a quoted line of a file may contain: the code would be lost.
+std::string without_nul(std::string message) {
+  for (size_t at = 0; (at = message.find('\0', at)) != std::string::npos;) message.replace(at, 1, "\\x00");
+  return message;
+}
+
+}  // namespace
+
 UserError::UserError(const std::string& message, std::source_location at)
-    : std::runtime_error(with_code(message, code_of_source(at.file_name()))) {}
+    : std::runtime_error(with_code(without_nul(message), code_of_source(at.file_name()))) {}
 
 UserError::UserError(const std::string& message, std::string_view code)
-    : std::runtime_error(with_code(message, code)) {}
+    : std::runtime_error(with_code(without_nul(message), code)) {}
 
 std::string_view UserError::code() const { return code_in(what()); }
 
