@@ -83,7 +83,7 @@ std::optional<bool> take_flag(Json& message, size_t number) {
   for (const char* name : {"train", "weight"}) {
     const auto found = message.find(name);
     if (found == message.end()) continue;
-    const Json value = *found;
+    const Json value = std::move(*found);
     message.erase(found);
     if (value.is_null()) continue;
     if (value.is_boolean()) {

@@ -49,7 +49,8 @@ struct MaxOp {
     if constexpr (std::is_integral_v<A>)
       return b > a ? b : a;
     else
-      return (b > a) | (b != b) ? b : a;  // a NaN on either side propagates
+      // NOLINTNEXTLINE(misc-redundant-expression): a NaN on either side propagates
+      return (b > a) | (b != b) ? b : a;
   }
 };
 

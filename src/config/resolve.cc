@@ -149,7 +149,7 @@ void fill_in_schedule(Recipe& r) {
   for (BatchStage& stage : r.batch.ramp) count_in_steps(stage.until, r.run.steps);
   if (s.decay.value != 0 || !is_sound(s.warmup)) return;
   if (s.kind == ScheduleKind::Wsd)
-    s.decay = {Length::Unit::Steps, std::max(1.0, static_cast<double>(r.run.steps / 10))};
+    s.decay = {Length::Unit::Steps, static_cast<double>(std::max<int64_t>(1, r.run.steps / 10))};
   if (s.kind != ScheduleKind::Linear && s.kind != ScheduleKind::Cosine) return;
   for (const int64_t v : {r.data.seq_len, r.batch.global, r.batch.micro, r.parallel.dp()})
     if (!within(v)) return;

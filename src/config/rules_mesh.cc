@@ -165,7 +165,7 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const std::string text =
       fmt::format("rank groups of {} ({}) and of {} ({}) have no common refinement: {} does not divide {}",
                   inner.size, inner.why, outer.size, outer.why, inner.size, outer.size);
-  const auto fits = [&](Parallel changed) {
+  const auto fits = [&](const Parallel& changed) {
     const std::vector<Cut> c = mesh_cuts(changed, wanted);
     return first_bad_cut(c) == c.size();
   };

@@ -263,7 +263,7 @@ SampleStream::Place SampleStream::find(int64_t sample) const {
     const int64_t nearest = std::prev(cursors_.upper_bound(window))->first;
     if (!thread_.joinable()) {
       restart_ = window;
-      self->thread_ = std::jthread([self](std::stop_token stop) { self->work(stop); });
+      self->thread_ = std::jthread([self](std::stop_token stop) { self->work(std::move(stop)); });
     } else if (window < first_ || nearest > first_ + static_cast<int64_t>(windows_.size())) {
       restart_ = window;
     }

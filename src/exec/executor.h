@@ -147,7 +147,7 @@ class Executor {
   // Lets the next run be abandoned between two micro-batches: `stop` is called there, on every rank the same
   // number of times, and must give all ranks the same answer. What lasts from run to run is written at the
   // end of a step only, so an abandoned one leaves no trace. Backends that queue whole runs never ask.
-  virtual void abandon_next(std::function<bool()> /*stop*/) {}
+  virtual void abandon_next(std::function<bool()> /*stop*/) {}  // NOLINT(performance-unnecessary-value-param)
   // Whether the run that finished last was.
   virtual bool was_abandoned() const { return false; }
 

@@ -246,7 +246,7 @@ class Parser {
       StepSum sum{.kind = *kind};
       use(in, sum.value = in.value_id());
       sum.block = in.integer_field("block");
-      graph_.step_sums.push_back(std::move(sum));
+      graph_.step_sums.push_back(sum);
     } else if (in.accept("bias_update")) {
       BiasUpdate update;
       use(in, update.bias = in.value_id());

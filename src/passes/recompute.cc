@@ -59,7 +59,7 @@ class Recompute {
     if (in_.logits.valid()) out_.logits = moved_[in_.logits.index()];
     for (graph::StepSum sum : in_.step_sums) {
       sum.value = moved_[sum.value.index()];
-      out_.step_sums.push_back(std::move(sum));
+      out_.step_sums.push_back(sum);
     }
     for (graph::BiasUpdate update : in_.bias_updates) {
       update.bias = moved_[update.bias.index()];

@@ -116,7 +116,9 @@ Bands bands_for(double threshold) {
 uint64_t band_key(std::span<const uint32_t, kHashes> signature, const Bands& bands, int band) {
   uint64_t key = mixed(static_cast<uint64_t>(band) + 1);
   for (int i = 0; i < bands.rows; ++i)
-    key = mixed(key + signature[static_cast<size_t>(band * bands.rows + i)]);
+    key = mixed(
+        key +
+        signature[static_cast<size_t>(band) * static_cast<size_t>(bands.rows) + static_cast<size_t>(i)]);
   return key;
 }
 

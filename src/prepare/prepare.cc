@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 #include <set>
+#include <utility>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -232,7 +233,7 @@ class Work {
     ShardWriter writer(folder_, number, tokenizer_->vocab_size(), width_, options_.exact || options_.near > 0,
                        options_.near > 0);
     while (true) {
-      const Batch now = std::move(batch);
+      const Batch now = std::exchange(batch, Batch());
       auto ahead = now.ends_input ? std::future<Batch>()
                                   : std::async(std::launch::async, [&] { return reader.next(); });
       std::vector<Encoded> encoded = encode(now);

@@ -21,7 +21,8 @@ struct Spec {
   char type = 0;
 };
 
-std::string padded(Runtime& runtime, const Spec& spec, std::string_view sign, std::string body, char align) {
+std::string padded(Runtime& runtime, const Spec& spec, std::string_view sign, const std::string& body,
+                   char align) {
   const int64_t missing = spec.width - count_code_points(sign) - count_code_points(body);
   if (missing <= 0) return std::string(sign) + body;
   runtime.require_text(std::min(missing, kMaxText + 1) * static_cast<int64_t>(spec.fill.size()));

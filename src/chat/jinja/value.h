@@ -32,6 +32,8 @@ template <class... Args>
 enum class Kind : uint8_t { Undefined, None, Bool, Int, Float, Str, List, Tuple, Dict, Object };
 
 class Value;
+struct ListHeap;
+struct DictHeap;
 using Values = std::vector<Value>;
 
 // What a value of a kind from Str on (and an Undefined) points to.
@@ -43,13 +45,6 @@ struct StrHeap final : Heap {
   std::string text;
   bool markup = false;          // of `safe` and `escape`: adding other text escapes that
   mutable int64_t length = -1;  // in code points, once counted
-};
-struct ListHeap final : Heap {  // of lists and tuples
-  Values items;
-  bool group = false;  // a tuple of `groupby`, whose items have the names grouper and list
-};
-struct DictHeap final : Heap {
-  std::vector<std::pair<Value, Value>> items;  // in order of insertion
 };
 struct UndefinedHeap final : Heap {
   std::string why;  // the message when it is used
@@ -101,11 +96,9 @@ class Value {
   const std::string& text() const { return static_cast<const StrHeap&>(*heap_).text; }
   bool is_markup() const { return is_string() && static_cast<const StrHeap&>(*heap_).markup; }
   int64_t code_points() const;  // of a string
-  const Values& items() const { return static_cast<const ListHeap&>(*heap_).items; }
-  const std::vector<std::pair<Value, Value>>& pairs() const {
-    return static_cast<const DictHeap&>(*heap_).items;
-  }
-  bool is_group() const { return kind_ == Kind::Tuple && static_cast<const ListHeap&>(*heap_).group; }
+  const Values& items() const;
+  const std::vector<std::pair<Value, Value>>& pairs() const;
+  bool is_group() const;
   const std::string& why_undefined() const;
   template <class T>
   std::shared_ptr<T> as() const {  // null if it is another type of object
@@ -122,6 +115,21 @@ class Value {
   } scalar_;
   std::shared_ptr<Heap> heap_;
 };
+
+struct ListHeap final : Heap {  // of lists and tuples
+  Values items;
+  bool group = false;  // a tuple of `groupby`, whose items have the names grouper and list
+};
+struct DictHeap final : Heap {
+  std::vector<std::pair<Value, Value>> items;  // in order of insertion
+};
+inline const Values& Value::items() const { return static_cast<const ListHeap&>(*heap_).items; }
+inline const std::vector<std::pair<Value, Value>>& Value::pairs() const {
+  return static_cast<const DictHeap&>(*heap_).items;
+}
+inline bool Value::is_group() const {
+  return kind_ == Kind::Tuple && static_cast<const ListHeap&>(*heap_).group;
+}
 
 // The depth of something that holds these values; a fault if it is too deep.
 int depth_above(const Values& values);

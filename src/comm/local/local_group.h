@@ -51,7 +51,9 @@ class LocalGroup {
   };
 
   int size() const { return static_cast<int>(members_.size()); }
-  Channel& channel(int from, int to) { return channels_[static_cast<size_t>(from * size() + to)]; }
+  Channel& channel(int from, int to) {
+    return channels_[static_cast<size_t>(from) * members_.size() + static_cast<size_t>(to)];
+  }
 
   void wait_for_release(int me, const Call& call, uint32_t generation, std::chrono::nanoseconds timeout);
   void complete_gathering();

@@ -14,7 +14,7 @@ Keys only_experts() {
 
 // The keys of an object in the config: those of `known`, which are read from it, and those that transformers
 // gives every configuration.
-HfKey nested(const std::string& name, Keys known) {
+HfKey nested(const std::string& name, const Keys& known) {
   return {.names = {name},
           .read =
               [=](const HfJson& config, Model& m, HfProblems& problems) {

@@ -68,7 +68,7 @@ inline const HfJson kHfRequired(HfJson::value_t::discarded);
 // A field of the model: value({"num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts). `absent` is
 // what a missing or null key means.
 template <class... Path>
-HfKey value(std::vector<std::string> names, HfJson absent, Path... path) {
+HfKey value(const std::vector<std::string>& names, const HfJson& absent, Path... path) {
   const auto field = [path...](auto& model) -> auto& { return (model.*....*path); };
   return {.names = names,
           .read =
@@ -107,7 +107,7 @@ inline HfKey only(const std::string& name, const HfJson& value) {
 }
 
 // A property of every model of the family, which no key says.
-inline HfKey always(std::function<void(Model&)> set) {
+inline HfKey always(const std::function<void(Model&)>& set) {
   return {.names = {},
           .read = [=](const HfJson&, Model& model, HfProblems&) { set(model); },
           .write = [](const Model&, HfJson&) {}};

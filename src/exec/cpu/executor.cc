@@ -186,7 +186,8 @@ const CpuExecutor::Lanes& CpuExecutor::lanes_of(const Expanded& expanded) {
       if (instr.kind == InstrKind::Free) continue;
       std::fill(awaited.begin(), awaited.end(), -1);
       for (int w = 0; w < issue.num_waits; ++w) {
-        const program::Wait& wait = expanded.waits[static_cast<size_t>(issue.first_wait + w)];
+        const program::Wait& wait =
+            expanded.waits[static_cast<size_t>(issue.first_wait) + static_cast<size_t>(w)];
         awaited[wait.stream.index()] = wait.position;
       }
     } else {
@@ -281,7 +282,7 @@ void CpuExecutor::run_issue(const Issue& issue) {
   // Streams run in order even when two threads execute their instructions.
   if (instr.stream != kComputeStream && issue.position > 0) wait_for({instr.stream, issue.position - 1});
   for (int w = 0; w < issue.num_waits; ++w)
-    wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait + w)]);
+    wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait) + static_cast<size_t>(w)]);
   if (failed_.load(std::memory_order_relaxed)) return;
 
   const program::Call& call = expanded_->calls[static_cast<size_t>(issue.call)];

@@ -48,7 +48,7 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
     rule.push_back(
         {.key = in[1].dims[static_cast<size_t>(o)].name, .in = {kAbsent, o}, .out = {1 + o}, .padded = true});
   for (int i = 0; i < contracted; ++i)
-    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + i)].name,
+    rule.push_back({.key = in[0].dims[1 + static_cast<size_t>(i)].name,
                     .in = {1 + i, produced + i},
                     .out = {kAbsent},
                     .padded = true});
@@ -74,7 +74,7 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
   std::vector<OpDim> rule;
   const int produced = in[0].num_dims() - 1, contracted = out[0].num_dims() - 1;
   for (int i = 0; i < contracted; ++i)
-    rule.push_back({.key = out[0].dims[static_cast<size_t>(1 + i)].name,
+    rule.push_back({.key = out[0].dims[1 + static_cast<size_t>(i)].name,
                     .in = {kAbsent, produced + i},
                     .out = {1 + i},
                     .padded = true});
@@ -103,12 +103,12 @@ std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&
   std::vector<OpDim> rule;
   const int produced = in[0].num_dims() - 1, contracted = in[1].num_dims() - 1;
   for (int o = 0; o < produced; ++o)
-    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + o)].name,
+    rule.push_back({.key = in[0].dims[1 + static_cast<size_t>(o)].name,
                     .in = {1 + o, kAbsent},
                     .out = {o},
                     .padded = true});
   for (int i = 0; i < contracted; ++i)
-    rule.push_back({.key = in[1].dims[static_cast<size_t>(1 + i)].name,
+    rule.push_back({.key = in[1].dims[1 + static_cast<size_t>(i)].name,
                     .in = {kAbsent, 1 + i},
                     .out = {produced + i},
                     .padded = true});

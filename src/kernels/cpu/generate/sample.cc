@@ -91,7 +91,7 @@ void sample(const T* logits, int64_t tokens, int64_t columns, const SampleRule& 
       for (int64_t i = 0; i < rule.vocab; ++i) x[i] = (x[i] - most) / rule.temperature;
       filter(rule, x, x + rule.vocab);
       const double uniform =
-          base::uniform(rule.key, static_cast<uint64_t>(positions[t] + 1), static_cast<uint64_t>(samples[t]));
+          base::uniform(rule.key, static_cast<uint64_t>(positions[t]) + 1, static_cast<uint64_t>(samples[t]));
       ids[t] = draw(x, rule.vocab, uniform, ids[t]);
     }
   });
