@@ -246,7 +246,20 @@ class Parser {
       StepSum sum{.kind = *kind};
       use(in, sum.value = in.value_id());
       sum.block = in.integer_field("block");
+      if (in.sees("scale=")) sum.scale = in.integer_field("scale");
       graph_.step_sums.push_back(sum);
+    } else if (in.accept("scale")) {
+      ScaleDecl scale{.set = in.quoted("the first weight of the set in quotes")};
+      const auto before = in;
+      const std::string of = in.quoted("\"x\", \"w\" or \"dy\"");
+      for (const ScaleOf known : {ScaleOf::Input, ScaleOf::Weight, ScaleOf::Gradient})
+        if (of == to_string(known)) scale.of = known;
+      if (of != to_string(scale.of)) before.fail("\"x\", \"w\" or \"dy\"");
+      in.expect("largest=");
+      scale.largest = in.number<double>("a number");
+      in.expect("initial=");
+      scale.initial = in.number<double>("a number");
+      graph_.scales.push_back(std::move(scale));
     } else if (in.accept("bias_update")) {
       BiasUpdate update;
       use(in, update.bias = in.value_id());
@@ -263,7 +276,8 @@ class Parser {
       node(in);
     } else {
       in.fail(
-          "input, state, param, unused, sum, bias_update or a node such as %5 = add(%3, %4) : f32[tokens=8, "
+          "input, state, param, unused, sum, scale, bias_update or a node such as %5 = add(%3, %4) : "
+          "f32[tokens=8, "
           "embed=16] F block=1");
     }
     in.expect_end();
@@ -423,7 +437,11 @@ std::string to_text(const Graph& graph) {
   }
   for (const Node& node : graph.nodes()) text += to_text(graph, node) + "\n";
   for (const StepSum& sum : graph.step_sums)
-    text += fmt::format("sum {} %{} block={}\n", quote(to_string(sum.kind)), sum.value, sum.block);
+    text += fmt::format("sum {} %{} block={}{}\n", quote(to_string(sum.kind)), sum.value, sum.block,
+                        sum.scale < 0 ? "" : fmt::format(" scale={}", sum.scale));
+  for (const ScaleDecl& scale : graph.scales)
+    text += fmt::format("scale {} {} largest={} initial={}\n", quote(scale.set), quote(to_string(scale.of)),
+                        scale.largest, scale.initial);
   for (const BiasUpdate& update : graph.bias_updates)
     text += fmt::format("bias_update %{} %{} rate={}\n", update.bias, update.load, update.rate);
   return text;

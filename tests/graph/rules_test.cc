@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 #include "graph/support.h"
 
 namespace quintet::graph {
@@ -288,6 +289,16 @@ TEST(Rules, PartialResults) {
       {&kRowSumExp, {"vocab sum 0"}},
       {&kCrossEntropy, {"tokens sum 0"}},
       {&kLossGrad, {"tokens sum 0"}},  // the loss; along vocab it is the same on all shards
+      // The second is a sum, which the op's rule in room layout says.
+      {&kQuantize, {"tokens max 0", "tokens max 1", "embed max 0", "embed max 1"}},
+      {&kScaledLinear, {"embed sum 0"}},
+      {&kScaledLinearDx, {"heads sum 0", "head_dim sum 0"}},
+      {&kScaledLinearDw, {"tokens sum 0"}},
+      {&kRmsNormQuantize, {}},
+      {&kAddRmsNormQuantize, {}},
+      {&kSwiGluQuantize, {}},
+      {&kSwiGluBackwardQuantize, {}},
+      {&kRmsNormAgainQuantize, {}},
   };
   size_t with_rule = 0;
   for (const OpDef* op : all_ops()) with_rule += op->dims != nullptr;

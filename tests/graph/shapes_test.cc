@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 #include "graph/refusals.h"
 
 namespace quintet::graph {
@@ -274,6 +275,40 @@ std::vector<Refusal> refusals() {
       {&kSample, "positions of other rows", operand(2, resized(row, 0, 9))},
       {&kLogProb, "sums of other rows", operand(1, resized(f32({T}), 0, 9))},
       {&kLogProb, "labels of other rows", operand(2, resized(row, 0, 9))},
+      {&kQuantize, "integers", operand(0, row)},
+      {&kQuantize, "no columns", [](OpCase& c) { c.attrs.set("rows", int64_t{2}); }},
+      {&kQuantize, "a wide format", [](OpCase& c) { c.attrs.set("format", std::string("f32")); }},
+      {&kQuantize, "a scale that does not exist", [](OpCase& c) { c.attrs.set("scale", int64_t{2}); }},
+      {&kQuantize, "scales of another type", operand(1, as(DType::F64, f32({E})))},
+      {&kQuantize, "parts of other columns",
+       [](OpCase& c) {
+         c.in.insert(c.in.begin() + 1, f32({T, F}));
+       }},
+      {&kQuantize, "no results",
+       [](OpCase& c) {
+         for (const char* name : {"measures", "plain", "transposed"}) c.attrs.set(name, int64_t{0});
+       }},
+      {&kScaledLinear, "other inner dims", operand(1, f32({F, T}))},
+      {&kScaledLinear, "types that are no codes", operand(0, as(DType::BF16, x))},
+      {&kScaledLinear, "a scale that does not exist", [](OpCase& c) { c.attrs.set("b_scale", int64_t{2}); }},
+      {&kScaledLinear, "an addend unlike y",
+       [](OpCase& c) {
+         c.in.push_back(f32({T, E}));
+       }},
+      {&kScaledLinearDx, "weights that are not transposed", operand(1, f32({H, D, E}))},
+      {&kScaledLinearDw, "rows first", operand(1, x)},
+      {&kScaledLinearDw, "parts that are not all",
+       [](OpCase& c) { c.attrs.set("parts", std::string("heads=1 kv_heads=2")); }},
+      {&kRmsNormQuantize, "no scales", operand(2, row)},
+      {&kAddRmsNormQuantize, "no scales", operand(3, row)},
+      {&kSwiGluQuantize, "no scales", operand(2, row)},
+      {&kSwiGluBackwardQuantize, "no scales", operand(2, row)},
+      {&kSwiGluBackwardQuantize, "separate gate and up",
+       [](OpCase& c) {
+         c.in = {f32({T, F}), f32({T, F}), f32({T, F}), c.in[2]};
+       }},
+      {&kRmsNormAgainQuantize, "no scales", operand(3, row)},
+      {&kRmsNormAgainQuantize, "statistics of other rows", operand(2, resized(f32({T}), 0, 9))},
   };
 }
 

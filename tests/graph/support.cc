@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 
 namespace quintet::graph::testing {
 namespace {
@@ -61,6 +62,22 @@ Attrs hop_attrs(double dropout, int64_t hop) {
   return attrs;
 }
 
+// Attributes of quantize, added to others.
+Attrs codes_attrs(Attrs attrs, int64_t measures, int64_t transposed) {
+  attrs.set("format", std::string("e4m3"));
+  attrs.set("scale", int64_t{1});
+  attrs.set("measures", measures);
+  attrs.set("plain", int64_t{1});
+  attrs.set("transposed", transposed);
+  return attrs;
+}
+Attrs scaled_attrs(int64_t contracted) {
+  return {{"a_scale", int64_t{0}},
+          {"b_scale", int64_t{1}},
+          {"contracted", contracted},
+          {"out", std::string("f32")}};
+}
+
 std::vector<OpCase> make_cases() {
   const Type x = f32({T, E}), row = i32({T}), stat = f32({T}), hidden = f32({T, F});
   const Type q = f32({T, H, D}), k = f32({T, K, D}), head_stat = f32({T, H}), lse = f32({H, T});
@@ -74,6 +91,7 @@ std::vector<OpCase> make_cases() {
   Type gate_up = hidden, qkv = q;  // packed gate and up; packed q, k and v
   gate_up.dims[1].size *= 2;
   qkv.dims[1].size = q.size(1) + 2 * k.size(1);
+  const Type scales{DType::F32, {{Dim::Flat, scales_size(2)}}};
   const DimSize all_pages{pages_dim(), 6}, page{page_rows_dim(), 4};
   const Type table{DType::I32, {{pages_dim(), 16}}}, ids{DType::I32, {all_pages, page}};
   const Type cache{DType::F32, {all_pages, page, k.dims[1], k.dims[2]}};
@@ -173,6 +191,21 @@ std::vector<OpCase> make_cases() {
       {&kTakeRows, {x, Type{DType::I32, {{T, 2}}}}, none},
       {&kSample, {logits, row, row}, sample},
       {&kLogProb, {stat, sums, row}, none},
+      {&kQuantize, {x, scales}, codes_attrs({{"rows", int64_t{1}}}, 1, 1)},
+      {&kQuantize, {q, scales}, codes_attrs({{"rows", int64_t{1}}}, 0, 1)},
+      {&kScaledLinear, {x, f32({H, D, E}), scales}, scaled_attrs(1)},
+      {&kScaledLinearDx, {q, f32({E, H, D}), scales}, scaled_attrs(2)},
+      {&kScaledLinearDw, {f32({H, D, T}), f32({E, T}), scales}, scaled_attrs(1)},
+      {&kRmsNormQuantize, {x, norm, scales}, codes_attrs(eps, 0, 0)},
+      {&kAddRmsNormQuantize, {x, x, norm, scales}, codes_attrs(eps, 0, 0)},
+      {&kSwiGluQuantize, {hidden, hidden, scales}, codes_attrs(none, 0, 0)},
+      {&kSwiGluQuantize, {gate_up, scales}, codes_attrs(none, 0, 0)},
+      {&kSwiGluBackwardQuantize,
+       {hidden, gate_up, scales},
+       codes_attrs({{"again", int64_t{1}}, {"again_scale", int64_t{1}}}, 0, 1)},
+      {&kRmsNormAgainQuantize,
+       {x, norm, stat, scales},
+       {{"format", std::string("e4m3")}, {"scale", int64_t{1}}}},
   };
 }
 

@@ -8,12 +8,29 @@
 #include <algorithm>
 #include <charconv>
 
-#include "graph/ops/support.h"
+#include "graph/ops/packed_parts.h"
 
 namespace quintet::graph {
 namespace {
 
 using Dims = std::vector<DimSize>;
+
+std::vector<DimSize> parts_of(std::string_view op, const Attrs& attrs) {
+  std::vector<DimSize> parts;
+  const std::string& text = attrs.text("parts");
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size()), equals = text.find('=', at);
+    OP_REQUIRE(op, equals < end, "expects parts such as \"heads=4 kv_heads=2\", got \"{}\"", text);
+    const auto name = parse_dim(std::string_view(text).substr(at, equals - at));
+    int64_t size = 0;
+    const auto read = std::from_chars(text.data() + equals + 1, text.data() + end, size);
+    OP_REQUIRE(op, name && read.ptr == text.data() + end && size > 0,
+               "expects parts such as \"heads=4 kv_heads=2\", got \"{}\"", text);
+    parts.push_back({*name, size});
+    at = end + 1;
+  }
+  return parts;
+}
 
 // Results of a single weight.
 Dims produced_by(const Type& w, size_t contracted) {
@@ -66,23 +83,6 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   return {dx};
 }
 
-std::vector<DimSize> parts_of(const Attrs& attrs) {
-  std::vector<DimSize> parts;
-  const std::string& text = attrs.text("parts");
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(' ', at), text.size()), equals = text.find('=', at);
-    OP_REQUIRE("linears_dw", equals < end, "expects parts such as \"heads=4 kv_heads=2\", got \"{}\"", text);
-    const auto name = parse_dim(std::string_view(text).substr(at, equals - at));
-    int64_t size = 0;
-    const auto read = std::from_chars(text.data() + equals + 1, text.data() + end, size);
-    OP_REQUIRE("linears_dw", name && read.ptr == text.data() + end && size > 0,
-               "expects parts such as \"heads=4 kv_heads=2\", got \"{}\"", text);
-    parts.push_back({*name, size});
-    at = end + 1;
-  }
-  return parts;
-}
-
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &dy = in[0], &x = in[1];
   OP_REQUIRE("linears_dw",
@@ -90,17 +90,9 @@ std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
                  x.num_dims() >= 2 && dy.dtype == x.dtype,
              "expects dy[tokens, out...] and x[tokens, in...] of the same dtype, got {} and {}",
              to_string(dy), to_string(x));
-  std::vector<Type> out;
-  int64_t sum = 0;
-  for (const DimSize& part : parts_of(attrs)) {
-    Type& dw = out.emplace_back(Type{dtype_attr(attrs, "out"), {part}});
-    dw.dims.insert(dw.dims.end(), dy.dims.begin() + 2, dy.dims.end());
-    dw.dims.insert(dw.dims.end(), x.dims.begin() + 1, x.dims.end());
-    sum += part.size;
-  }
-  OP_REQUIRE("linears_dw", out.size() >= 2 && sum == dy.size(1), "parts \"{}\" are not the {} columns of dy",
-             attrs.text("parts"), dy.size(1));
-  return out;
+  Type packed{dtype_attr(attrs, "out"), {dy.dims.begin() + 1, dy.dims.end()}};
+  packed.dims.insert(packed.dims.end(), x.dims.begin() + 1, x.dims.end());
+  return split_parts("linears_dw", packed, attrs);
 }
 
 Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -123,6 +115,19 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 const std::vector<AttrSpec> kDwAttrs = {{"out", AttrKind::Text}, {"parts", AttrKind::Text}};
 
 }  // namespace
+
+std::vector<Type> split_parts(std::string_view op, const Type& packed, const Attrs& attrs) {
+  std::vector<Type> out;
+  int64_t sum = 0;
+  for (const DimSize& part : parts_of(op, attrs)) {
+    out.push_back(packed);
+    out.back().dims[0] = part;
+    sum += part.size;
+  }
+  OP_REQUIRE(op, out.size() >= 2 && sum == packed.size(0), "parts \"{}\" are not the {} columns of dy",
+             attrs.text("parts"), packed.size(0));
+  return out;
+}
 
 const OpDef kLinears = {.name = "linears",
                         .min_inputs = 3,

@@ -4,6 +4,7 @@
 
 #include "graph/adafactor_ops.h"
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 
 namespace quintet::graph {
 
@@ -139,7 +140,19 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kExpertAct,
                                                   &kExpertActDx,
                                                   &kScaleRows,
-                                                  &kScaleRowsDx};
+                                                  &kScaleRowsDx,
+                                                  &kQuantize,
+                                                  &kScaledLinear,
+                                                  &kScaledLinearDx,
+                                                  &kScaledLinearDw,
+                                                  &kDelayedScales,
+                                                  &kRecordAmax,
+                                                  &kStepMaxima,
+                                                  &kRmsNormQuantize,
+                                                  &kAddRmsNormQuantize,
+                                                  &kSwiGluQuantize,
+                                                  &kSwiGluBackwardQuantize,
+                                                  &kRmsNormAgainQuantize};
   return table;
 }
 
