@@ -2,6 +2,7 @@
 
 #include "exec/random_tensors.h"
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 
 namespace quintet::tests {
 
@@ -41,6 +42,22 @@ Attrs attention(int64_t seq_len, int64_t window, double dropout, int64_t cp) {
           {"ulysses", int64_t{1}}, {"packed", int64_t{1}}, {"deterministic", int64_t{1}}};
 }
 
+// Attributes of quantize, added to others.
+Attrs codes(Attrs attrs, int64_t transposed) {
+  attrs.set("format", std::string("e4m3"));
+  attrs.set("scale", int64_t{0});
+  attrs.set("measures", int64_t{0});
+  attrs.set("plain", int64_t{1});
+  attrs.set("transposed", transposed);
+  return attrs;
+}
+Attrs scaled(int64_t contracted) {
+  return {{"a_scale", int64_t{0}},
+          {"b_scale", int64_t{0}},
+          {"contracted", contracted},
+          {"out", std::string("f64")}};
+}
+
 // Index values for the rows of two ranks, given those of one.
 HostTensor twice(const HostTensor& t) {
   Type type = t.type;
@@ -54,7 +71,8 @@ HostTensor twice(const HostTensor& t) {
 }  // namespace
 
 std::vector<OpExample> op_examples() {
-  Maker m;
+  Maker m, other;  // a second one, so that further examples leave these as they are
+  const HostTensor scales = other.real({{Dim::Flat, graph::scales_size(1)}}, 4);
   const Attrs none, eps = {{"eps", 1e-5}}, out = {{"out", std::string("f64")}};
   const HostTensor ids = m.rows([](int64_t i) { return i * 7 % kVocab; });
   const HostTensor labels = m.rows([](int64_t i) { return i % 4 == 3 ? -1 : i * 3 % kVocab; });
@@ -161,6 +179,21 @@ std::vector<OpExample> op_examples() {
       {&graph::kSwiGlu, gelu_gate, {hidden, m.real({T, F})}},
       {&graph::kSwiGluDx, gelu_gate, {m.real({T, F}), hidden, m.real({T, F})}},
       {&graph::kSwiGluBackward, gelu_gate, {m.real({T, F}), hidden, m.real({T, F})}},
+      {&graph::kQuantize, codes({{"rows", int64_t{1}}}, 1), {x, scales}},
+      {&graph::kQuantize, codes({{"rows", int64_t{1}}}, 1), {q, scales}},
+      {&graph::kScaledLinear, scaled(1), {x, other.real({H, D, E}), scales}},
+      {&graph::kScaledLinearDx, scaled(2), {other.real({T, H, D}), other.real({E, H, D}), scales}},
+      {&graph::kScaledLinearDw, scaled(1), {other.real({H, D, T}), other.real({E, T}), scales}},
+      {&graph::kRmsNormQuantize, codes(eps, 0), {x, other.real({E}, 1), scales}},
+      {&graph::kAddRmsNormQuantize, codes(eps, 0), {x, other.real({T, E}), other.real({E}, 1), scales}},
+      {&graph::kSwiGluQuantize, codes(none, 0), {hidden, other.real({T, F}), scales}},
+      {&graph::kSwiGluQuantize, codes(none, 0), {other.real({T, {Dim::Ffn, 2 * F.size}}), scales}},
+      {&graph::kSwiGluBackwardQuantize,
+       codes({{"again", int64_t{1}}, {"again_scale", int64_t{0}}}, 1),
+       {hidden, other.real({T, {Dim::Ffn, 2 * F.size}}), scales}},
+      {&graph::kRmsNormAgainQuantize,
+       {{"format", std::string("e4m3")}, {"scale", int64_t{0}}},
+       {x, other.real({E}, 1), stat, scales}},
       {&graph::kGelu, none, {hidden}},
       {&graph::kGeluDx, none, {m.real({T, F}), hidden}},
       {&graph::kGelu, {{"form", std::string("erf")}}, {hidden}},

@@ -7,9 +7,9 @@ namespace quintet::exec {
 const Scratch* find_scratch(const graph::OpDef* op) {
   static const std::map<const graph::OpDef*, const Scratch*> table = [] {
     std::map<const graph::OpDef*, const Scratch*> t;
-    for (const auto* list :
-         {&matmul_scratch(), &attention_scratch(), &norm_scratch(), &elementwise_scratch(), &vocab_scratch(),
-          &routing_scratch(), &expert_scratch(), &step_scratch(), &matrix_scratch(), &generate_scratch()})
+    for (const auto* list : {&matmul_scratch(), &attention_scratch(), &norm_scratch(), &elementwise_scratch(),
+                             &vocab_scratch(), &routing_scratch(), &expert_scratch(), &step_scratch(),
+                             &matrix_scratch(), &generate_scratch(), &quantize_scratch()})
       for (const Scratch& s : *list) t[s.op] = &s;
     return t;
   }();

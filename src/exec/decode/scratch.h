@@ -23,6 +23,7 @@ const std::vector<Scratch>& expert_scratch();
 const std::vector<Scratch>& step_scratch();
 const std::vector<Scratch>& matrix_scratch();
 const std::vector<Scratch>& generate_scratch();
+const std::vector<Scratch>& quantize_scratch();
 
 // The row of an op in these tables; null: it has no scratch.
 const Scratch* find_scratch(const graph::OpDef* op);
