@@ -53,6 +53,7 @@ LocalGraph Partitioner::run(const RuleTable& rules) {
     update.load = current(update.load);
     out_.graph.bias_updates.push_back(update);
   }
+  out_.graph.scales = logical_.scales;
   out_.graph.num_blocks = logical_.num_blocks;
   out_.graph.row_chunk = logical_.row_chunk;
   out_.divisions.resize(out_.graph.nodes().size());

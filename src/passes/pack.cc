@@ -8,6 +8,7 @@
 #include <set>
 
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 #include "passes/rewrite.h"
 
 namespace quintet::passes {
@@ -55,21 +56,27 @@ class Pack {
 
   struct Projections {
     Indices linears;
+    Indices codes;  // quantised linears: the quantize nodes of their weights
     Values weights;
-    ValueId x;
+    ValueId x;  // or its codes
+    bool quantised() const { return !codes.empty(); }
   };
   std::optional<Projections> find_projections(const Values& values) const {
     Projections p;
     for (const ValueId v : values) {
       const Node* const linear = r_.producer(v);
-      if (linear == nullptr || linear->op != &graph::kLinear || linear->inputs.size() != 2)
-        return std::nullopt;
+      if (linear == nullptr || !(is_plain(*linear) || is_scaled(*linear))) return std::nullopt;
       p.linears.push_back(r_.producer_index(v));
-      p.weights.push_back(linear->inputs[1]);
+      const Node& first = r_.node(p.linears[0]);
+      if (linear->op != first.op || linear->attrs != first.attrs) return std::nullopt;
+      p.weights.push_back(is_scaled(*linear) ? quantized_weight(linear->inputs[1], p.codes)
+                                             : linear->inputs[1]);
       p.x = linear->inputs[0];
-      if (p.x != r_.node(p.linears[0]).inputs[0] || !in_same_body(p.linears.back(), p.linears[0]))
+      if (p.x != first.inputs[0] || !p.weights.back().valid() ||
+          !in_same_body(p.linears.back(), p.linears[0]))
         return std::nullopt;
     }
+    if (!alike(p.codes)) return std::nullopt;
     // A parameter that other layers use too gets contributions from them: whether this one is the first
     // differs from parameter to parameter, and one op either adds to all or to none.
     const std::set<ValueId> distinct(p.weights.begin(), p.weights.end());
@@ -79,11 +86,33 @@ class Pack {
     return p;
   }
 
+  static bool is_plain(const Node& n) { return n.op == &graph::kLinear && n.inputs.size() == 2; }
+  static bool is_scaled(const Node& n) { return n.op == &graph::kScaledLinear && n.inputs.size() == 3; }
+
+  // The parameter whose codes these are, if nothing else reads them; its quantize node is added to `nodes`.
+  ValueId quantized_weight(ValueId codes, Indices& nodes) const {
+    const Node* const n = r_.producer(codes);
+    if (n == nullptr || n->op != &graph::kQuantize || n->inputs.size() != 2 ||
+        r_.readers(codes).size() != 1 || r_.graph().find_param(n->inputs[0]) == nullptr)
+      return {};
+    nodes.push_back(r_.producer_index(codes));
+    return n->inputs[0];
+  }
+
+  // Whether quantize nodes make the same results with the same scale, in one body.
+  bool alike(const Indices& nodes) const {
+    return std::all_of(nodes.begin(), nodes.end(), [&](size_t i) {
+      return r_.node(i).attrs == r_.node(nodes[0]).attrs && in_same_body(i, nodes[0]);
+    });
+  }
+
   struct Gradients {
     Indices dx, dw, adds;  // adds: sums of the dx
     ValueId sum, x;
+    Indices codes, weight_codes;  // quantised linears: the quantize nodes of dy and of weights
   };
   std::optional<Gradients> find_gradients(const Values& grads, const Projections& p) const {
+    if (p.quantised()) return find_scaled_gradients(grads, p);
     Gradients g;
     for (size_t i = 0; i < grads.size(); ++i) {
       const Indices& readers = r_.readers(grads[i]);
@@ -102,6 +131,34 @@ class Pack {
       g.x = dw.inputs[1];
     }
     return sum_of(g) ? std::optional(g) : std::nullopt;
+  }
+
+  // The same for codes: each gradient is quantised for both of its uses.
+  std::optional<Gradients> find_scaled_gradients(const Values& grads, const Projections& p) const {
+    Gradients g;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (r_.readers(grads[i]).size() != 1) return std::nullopt;
+      g.codes.push_back(r_.readers(grads[i])[0]);
+      const Node& quantize = r_.node(g.codes[i]);
+      if (quantize.op != &graph::kQuantize || quantize.inputs.size() != 2) return std::nullopt;
+      const graph::QuantizeResults at = graph::quantize_results(quantize.attrs);
+      if (at.codes < 0 || at.transposed < 0) return std::nullopt;
+      const Indices &dx_of = r_.readers(quantize.outputs[static_cast<size_t>(at.codes)]),
+                    &dw_of = r_.readers(quantize.outputs[static_cast<size_t>(at.transposed)]);
+      if (dx_of.size() != 1 || dw_of.size() != 1) return std::nullopt;
+      g.dx.push_back(dx_of[0]);
+      g.dw.push_back(dw_of[0]);
+      const Node &dx = r_.node(g.dx[i]), &dw = r_.node(g.dw[i]);
+      const Node &dx0 = r_.node(g.dx[0]), &dw0 = r_.node(g.dw[0]);
+      if (dx.op != &graph::kScaledLinearDx || dx.inputs.size() != 3 || dx.attrs != dx0.attrs ||
+          !in_same_body(g.dx[i], g.dx[0]) || quantized_weight(dx.inputs[1], g.weight_codes) != p.weights[i])
+        return std::nullopt;
+      if (dw.op != &graph::kScaledLinearDw || dw.inputs[1] != dw0.inputs[1] || dw.attrs != dw0.attrs ||
+          !gradients_.contains(dw.outputs[0]) || !in_same_body(g.dw[i], g.dw[0]))
+        return std::nullopt;
+      g.x = dw.inputs[1];
+    }
+    return alike(g.codes) && alike(g.weight_codes) && sum_of(g) ? std::optional(g) : std::nullopt;
   }
 
   // Values that become one, and their users. Without a gradient op among the users (evaluation, or a forward
@@ -152,7 +209,41 @@ class Pack {
            r_.node(a).row_group < 0 && r_.node(b).row_group < 0;
   }
 
+  // Merges quantize nodes into one of all `inputs`. It measures for all of them; the sums of the others
+  // stay 0.
+  const Node& write_codes(const Indices& nodes, Values inputs) {
+    const Values measured = r_.node(nodes[0]).outputs;
+    Node& merged = merge(nodes);
+    inputs.push_back(merged.inputs.back());  // the scales
+    merged.inputs = std::move(inputs);
+    std::vector<graph::Type> in;
+    for (const ValueId v : merged.inputs) in.push_back(type(v));
+    const std::vector<graph::Type> types = merged.op->infer(in, merged.attrs);
+    const graph::QuantizeResults at = graph::quantize_results(merged.attrs);
+    Values outputs;
+    for (size_t i = 0; i < types.size(); ++i) {
+      const int result = static_cast<int>(i);
+      outputs.push_back(result == at.amax || result == at.rounded ? measured[i] : r_.add_value(types[i]));
+    }
+    merged.outputs = std::move(outputs);
+    return merged;
+  }
+  // Results of a merged quantize node.
+  static ValueId codes_of(const Node& n) {
+    return n.outputs[static_cast<size_t>(graph::quantize_results(n.attrs).codes)];
+  }
+  static ValueId transposed_of(const Node& n) {
+    return n.outputs[static_cast<size_t>(graph::quantize_results(n.attrs).transposed)];
+  }
+
   void write_projections(const Projections& p, ValueId to) {
+    if (p.quantised()) {
+      const ValueId codes = codes_of(write_codes(p.codes, p.weights));
+      Node& linear = merge(p.linears);
+      linear.inputs[1] = codes;
+      linear.outputs = {to};
+      return;
+    }
     Node& linears = merge(p.linears);
     linears.op = &graph::kLinears;
     linears.inputs = {p.x};
@@ -161,29 +252,52 @@ class Pack {
   }
 
   void write_gradients(const Gradients& g, const Projections& p, ValueId from) {
+    Values gradients;
+    const std::string parts = parts_of(g, gradients);
+    if (p.quantised()) return write_scaled_gradients(g, p, from, parts, std::move(gradients));
     Node& dx = merge(g.dx);
     dx.op = &graph::kLinearsDx;
     dx.inputs = {from};
     dx.inputs.insert(dx.inputs.end(), p.weights.begin(), p.weights.end());
     dx.outputs = {g.sum};
     for (const size_t add : g.adds) r_.remove(add);
-    Values gradients;
-    std::string parts;
-    for (const size_t i : g.dw) {
-      gradients.push_back(r_.node(i).outputs[0]);
-      const graph::DimSize& size = type(gradients.back()).dims[0];
-      parts += fmt::format("{}{}={}", parts.empty() ? "" : " ", graph::to_string(size.name), size.size);
-    }
     Node& dw = merge(g.dw);
     dw.op = &graph::kLinearsDw;
     dw.attrs.set("parts", parts);
     dw.inputs = {from, g.x};
     dw.outputs = std::move(gradients);
   }
+  void write_scaled_gradients(const Gradients& g, const Projections& p, ValueId from,
+                              const std::string& parts, Values gradients) {
+    const Node& codes = write_codes(g.codes, {from});
+    const ValueId plain = codes_of(codes), transposed = transposed_of(codes);
+    const ValueId weights = transposed_of(write_codes(g.weight_codes, p.weights));
+    Node& dx = merge(g.dx);
+    dx.inputs[0] = plain;
+    dx.inputs[1] = weights;
+    dx.outputs = {g.sum};
+    for (const size_t add : g.adds) r_.remove(add);
+    Node& dw = merge(g.dw);
+    dw.attrs.set("parts", parts);
+    dw.inputs[0] = transposed;
+    dw.outputs = std::move(gradients);
+  }
+  // The gradients of the weights, and the attribute that says how they are packed.
+  std::string parts_of(const Gradients& g, Values& gradients) const {
+    std::string parts;
+    for (const size_t i : g.dw) {
+      gradients.push_back(r_.node(i).outputs[0]);
+      const graph::DimSize& size = type(gradients.back()).dims[0];
+      parts += fmt::format("{}{}={}", parts.empty() ? "" : " ", graph::to_string(size.name), size.size);
+    }
+    return parts;
+  }
+
+  static size_t last_of(const Indices& nodes) { return *std::max_element(nodes.begin(), nodes.end()); }
 
   // Replaces the last of several nodes by their merged form.
   Node& merge(const Indices& nodes) {
-    const size_t last = *std::max_element(nodes.begin(), nodes.end());
+    const size_t last = last_of(nodes);
     for (const size_t i : nodes)
       if (i != last) r_.remove(i);
     return r_.node(last);

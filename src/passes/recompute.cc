@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/op.h"
+#include "graph/fp8_ops.h"
 
 namespace quintet::passes {
 
@@ -25,6 +25,14 @@ bool is_chosen(const Node& n, const config::Memory& policy) {
   }
   return std::find(policy.recompute_ops.begin(), policy.recompute_ops.end(), word) !=
          policy.recompute_ops.end();
+}
+
+// Codes of a value that is recomputed are made again from it instead of being kept. Nodes before this one
+// have their final marks.
+bool quantizes_chosen(const Graph& graph, const Node& n, const Marks& marks) {
+  if (n.op != &graph::kQuantize) return false;
+  const graph::NodeId producer = graph.value(n.inputs[0]).producer;
+  return producer.valid() && marks[producer.index()];
 }
 
 class Recompute {
@@ -66,6 +74,7 @@ class Recompute {
       update.load = moved_[update.load.index()];
       out_.bias_updates.push_back(update);
     }
+    out_.scales = in_.scales;
     out_.row_chunk = in_.row_chunk;
     out_.num_blocks = in_.num_blocks;
     return std::move(out_);
@@ -139,8 +148,8 @@ Marks chosen(const Graph& graph, const config::Memory& policy) {
   QUINTET_CHECK(policy.recompute != config::RecomputeKind::Fit, "fit is decided by the compiler");
   Marks marks = recomputable(graph);
   for (size_t i = 0; i < marks.size(); ++i)
-    marks[i] =
-        marks[i] && policy.recompute != config::RecomputeKind::None && is_chosen(graph.nodes()[i], policy);
+    marks[i] = marks[i] && policy.recompute != config::RecomputeKind::None &&
+               (is_chosen(graph.nodes()[i], policy) || quantizes_chosen(graph, graph.nodes()[i], marks));
   return marks;
 }
 

@@ -23,9 +23,13 @@ void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 // cache.cc
 void sample(RuleContext& context, const graph::Node& node);
 
+// quantize.cc
+void quantize(RuleContext& context, const graph::Node& node);
+
 // step.cc: ops of the optimizer step, on stored values. The rule of a kind; null: none, the op has dims.
 Rule of_step(graph::StepKind kind);
 void step_sums(RuleContext& context, const graph::Node& node);
+void step_maxima(RuleContext& context, const graph::Node& node);
 
 // placement.cc: the op and attributes of a transition.
 struct TransitionNode {

@@ -163,4 +163,20 @@ void step_sums(RuleContext& c, const Node& node) {
   }
 }
 
+// A maximum needs no care about copies: one all-reduce over all ranks.
+void step_maxima(RuleContext& c, const Node& node) {
+  const AtomList everything = c.layout().everything();
+  const graph::Type& type = c.logical().type(node.outputs[0]);
+  ValueId maxima = c.emit(*node.op, all_current(c, node), {}, node, {type}).outputs[0];
+  if (!everything.empty()) {
+    c.note(maxima, node.outputs[0], replicated(1));
+    TransitionNode reduce = node_of({.kind = Transition::Kind::AllReduce,
+                                     .atoms = everything,
+                                     .reduction = graph::Reduction::Max,
+                                     .after = replicated(1)});
+    maxima = c.emit(*reduce.op, {maxima}, std::move(reduce.attrs), node, {type}).outputs[0];
+  }
+  c.settle(node.outputs[0], maxima, replicated(1));
+}
+
 }  // namespace quintet::layout::rules

@@ -1,6 +1,7 @@
 // The explicit list of ops that are sharded neither by their dims nor by their step kind (graph::StepTraits):
 // nothing registers itself.
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 #include "layout/rules/families.h"
 
 namespace quintet::layout {
@@ -20,6 +21,8 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
                                             {&graph::kExpertBiasDw, rules::grouped_linear_dw},
                                             {&graph::kSample, rules::sample},
+                                            {&graph::kQuantize, rules::quantize},
+                                            {&graph::kStepMaxima, rules::step_maxima},
                                             {&graph::kStepSums, rules::step_sums}};
   return table;
 }
