@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/fp8_ops.h"
 
 namespace quintet::optim {
 
@@ -247,7 +248,33 @@ void StepBuilder::add_sums() {
         out_.graph.add_value({.name = fmt::format("{}.{}", to_string(model_.step_sums[i].kind), i),
                               .type = model_.type(model_.step_sums[i].value),
                               .kind = ValueKind::State}));
-  sums_ = out_.graph.add_node(graph::kStepSums, out_.sums, {}, Phase::F, 0).outputs;
+  std::vector<ValueId> sums, maxima;
+  for (size_t i = 0; i < out_.sums.size(); ++i)
+    (model_.step_sums[i].kind == graph::SumKind::Amax ? maxima : sums).push_back(out_.sums[i]);
+  QUINTET_CHECK(sums.empty() || std::equal(sums.begin(), sums.end(), out_.sums.begin()),
+                "maxima of a step are declared before its sums");
+  if (!sums.empty()) sums_ = out_.graph.add_node(graph::kStepSums, std::move(sums), {}, Phase::F, 0).outputs;
+  if (maxima.empty()) return;
+  amax_ = out_.graph.add_node(graph::kStepMaxima, std::move(maxima), {}, Phase::F, 0).outputs[0];
+  out_.graph.value(amax_).name = "amax";
+}
+
+// The magnitudes that the scales of quantised values follow from.
+void StepBuilder::add_amax_history() {
+  if (model_.scales.empty()) return;
+  std::vector<int64_t> scales;
+  for (const graph::StepSum& sum : model_.step_sums)
+    if (sum.kind == graph::SumKind::Amax) scales.push_back(sum.scale);
+  const auto entries = static_cast<int64_t>(model_.scales.size()) * graph::kAmaxHistory;
+  const std::string name(graph::kAmaxState);
+  const Type type{DType::F64, {{graph::Dim::Flat, entries}}};
+  const ValueId history = out_.graph.add_value({.name = name, .type = type, .kind = ValueKind::State});
+  out_.states.push_back({.name = name, .role = Role::Amax, .type = type, .slot = name, .value = history});
+  const ValueId next = out_.graph
+                           .add_node(graph::kRecordAmax, {amax_, ok_, update_count_, history},
+                                     {{"scales", std::move(scales)}}, Phase::F, 0)
+                           .outputs[0];
+  out_.graph.value(next).name = name;
 }
 
 // The norm of all gradients, and from it the clip scale and whether the step is applied.
@@ -324,6 +351,7 @@ graph::StepGraph StepBuilder::build() {
   if (optimizer_.ema > 0)
     for (const Trained& t : trained_) add_average(t);
   add_bias_updates();
+  add_amax_history();
   return std::move(out_);
 }
 

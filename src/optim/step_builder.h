@@ -109,6 +109,7 @@ class StepBuilder {
   Trained add_param(const graph::Param& p);
   void add_average(const Trained& t);  // of the updated weight
   void add_bias_updates();
+  void add_amax_history();
   ValueId scalar(std::string name);                            // set before the step runs
   ValueId scalar_state(std::string name, double initial = 0);  // persists from step to step
   ValueId declare(const Trained& t, std::string name, std::string slot, graph::Role role, graph::Keep keep,
@@ -126,6 +127,7 @@ class StepBuilder {
   std::vector<std::pair<AddTogether, std::vector<Trained*>>> together_;
   std::vector<double> rates_;  // the attribute "groups" of updates; empty without groups
   std::vector<ValueId> sums_;  // the model's step sums, reduced over all ranks
+  ValueId amax_;               // and its maxima
   ValueId lr_, clip_scale_, ok_, update_count_;
   ValueId decay_ratio_;  // of weight decay in this step; invalid: it is constant
 };

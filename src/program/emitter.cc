@@ -87,6 +87,18 @@ Operand Emitter::scalar(std::string_view name) const {
       program_.scalars, slot * kScalarBytes, {program_.scalar_table[static_cast<size_t>(slot)].dtype, {}}};
 }
 
+Operand Emitter::state(std::string_view name) const {
+  for (const StatePlace& s : program_.states)
+    if (s.name == name) return s.place;
+  base::fail_internal("no buffer for state {}", name);
+}
+
+BufferId Emitter::buffer_named(std::string_view name) const {
+  for (size_t i = 0; i < program_.buffers.size(); ++i)
+    if (program_.buffers[i].name == name) return BufferId(static_cast<int32_t>(i));
+  base::fail_internal("no buffer for {}", name);
+}
+
 void Emitter::zero(const Operand& data, bool keep) {
   emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{keep}}}, .in = {data}, .out = {data}});
 }

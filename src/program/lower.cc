@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "graph/cache_ops.h"
+#include "graph/fp8_ops.h"
 #include "graph/fuse_adds.h"
 #include "graph/words.h"
 #include "program/lowering.h"
@@ -205,14 +206,10 @@ class GraphLowering {
         if (input.spec == v.input) return operand = {input.buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
     }
-    if (graph::is_cache(v) || id == sampled_)
-      return operand = {kept(id == sampled_ ? kLogits : v.name), 0, v.type};
+    if (graph::is_cache(v) || id == sampled_ || v.name == graph::kScaleState)
+      return operand = {e_.buffer_named(id == sampled_ ? kLogits : v.name), 0, v.type};
     if (id == graph_.logits && e_.program().result.valid()) return operand = {e_.program().result, 0, v.type};
-    if (v.kind == graph::ValueKind::State) {
-      for (const StatePlace& state : e_.program().states)
-        if (state.name == v.name) return operand = state.place;
-      base::fail_internal("no buffer for state {}", v.name);
-    }
+    if (v.kind == graph::ValueKind::State) return operand = e_.state(v.name);
     if (const int sum = step_sum(id); sum >= 0)
       return operand = {e_.program().sums, e_.program().step_sums[static_cast<size_t>(sum)].first * 8,
                         v.type};
@@ -220,20 +217,12 @@ class GraphLowering {
     if (is_part_of_input(id)) return operand = slice_of(producer);
     const bool moved = producer.op->dims == nullptr;
     graph::Type type = v.type;
-    if (chunk_local_.contains(id)) type.dims[0].size = chunk_rows_;
+    if (chunk_local_.contains(id)) type.dims[static_cast<size_t>(rows_dim(id))].size = chunk_rows_;
     const BufferId buffer =
         e_.add_buffer(fmt::format("%{}.{}", id.value, producer.op->name), type.bytes(),
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
     if (id == graph_.logits) e_.program().result = buffer;
     return operand = {buffer, 0, type};
-  }
-
-  // A buffer that all entries share.
-  BufferId kept(std::string_view name) const {
-    const std::vector<Buffer>& all = e_.program().buffers;
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Buffer& b) { return b.name == name; });
-    QUINTET_CHECK(found != all.end(), "no buffer for {}", name);
-    return BufferId(static_cast<int32_t>(found - all.begin()));
   }
 
   int step_sum(ValueId id) const {
@@ -250,17 +239,25 @@ class GraphLowering {
     return part;
   }
 
-  bool has_rows(ValueId id) const {
+  // The dim of token rows, last in transposed codes; -1: none.
+  int rows_dim(ValueId id) const {
     const graph::Type& t = graph_.type(id);
-    return !t.dims.empty() && t.dims[0].name == Dim::Tokens;
+    if (t.dims.empty()) return -1;
+    if (t.dims[0].name == Dim::Tokens) return 0;
+    return t.dims.back().name == Dim::Tokens ? t.num_dims() - 1 : -1;
   }
+  bool has_rows(ValueId id) const { return rows_dim(id) >= 0; }
 
   Operand view(ValueId id, const Rows& rows, int block) {
     Operand whole = place(id, block);
     if (rows.count < 0 || !has_rows(id)) return whole;
-    const int64_t row_bytes = whole.type.bytes() / whole.type.size(0);
-    if (!chunk_local_.contains(id)) whole.offset_bytes += rows.first * row_bytes;
-    whole.type.dims[0].size = rows.count;
+    const int dim = rows_dim(id);
+    if (!chunk_local_.contains(id)) {
+      // Rows of a transposed value are not contiguous: it exists for a chunk, or one chunk has all rows.
+      QUINTET_CHECK(dim == 0 || rows.count == whole.type.size(dim), "a part of transposed %{} is read", id);
+      whole.offset_bytes += rows.first * (whole.type.bytes() / whole.type.size(dim));
+    }
+    whole.type.dims[static_cast<size_t>(dim)].size = rows.count;
     return whole;
   }
 
@@ -459,7 +456,7 @@ class GraphLowering {
     };
     for (const int n : nodes)
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs)
-        if (has_rows(out)) total = graph_.type(out).size(0);
+        if (has_rows(out)) total = graph_.type(out).size(rows_dim(out));
     const int64_t chunk = graph_.row_chunk > 0 ? std::min(graph_.row_chunk, total) : total;
     for (const int n : nodes) {
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs) {
@@ -579,7 +576,9 @@ void add_kept(Emitter& e, const std::vector<const LocalGraph*>& entries) {
 void add_states(Emitter& e, const graph::Graph& graph) {
   Program& p = e.program();
   for (const graph::Value& v : graph.values())
-    if (v.kind == graph::ValueKind::State && !graph::is_cache(v))
+    if (v.name == graph::kScaleState)  // made in every step: not saved
+      e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, Scope::Persistent);
+    else if (v.kind == graph::ValueKind::State && !graph::is_cache(v))
       p.states.push_back(
           {v.name,
            {e.add_buffer(v.name, v.type.bytes(), MemoryClass::Parameters, Scope::Persistent), 0, v.type}});
@@ -587,7 +586,7 @@ void add_states(Emitter& e, const graph::Graph& graph) {
   for (const graph::StepSum& sum : graph.step_sums) {
     const graph::Type& type = graph.type(sum.value);
     QUINTET_CHECK(type.dtype == graph::DType::F64, "step sum {} is {}", to_string(sum.kind), to_string(type));
-    p.step_sums.push_back({sum.kind, sum.block, first, type.count()});
+    p.step_sums.push_back({sum.kind, sum.block, first, type.count(), sum.scale});
     first += type.count();
   }
   if (first > 0) p.sums = e.add_buffer("sums", first * 8, MemoryClass::Inputs, Scope::Persistent);
@@ -663,7 +662,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   add_kept(e, graphs.entries);
   // States of the optimizer that belong to no parameter: every rank has them.
   for (const graph::StateDecl& s : *graphs.states)
-    if (s.param.empty() && s.role == graph::Role::Moment)
+    if (s.param.empty() && (s.role == graph::Role::Moment || s.role == graph::Role::Amax))
       program.states.push_back(
           {s.name,
            {e.add_buffer(s.name, s.type.bytes(), memory_class_of(s.role), Scope::Persistent), 0, s.type}});
@@ -681,7 +680,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
         {.micro_batches = 1, .measures = false, .calls = {{e.current_body(), 0, true, true}}});
   }
   if (graphs.train) {
-    lower_begin(e);
+    lower_begin(e, graphs.train->graph);
     program.calls.push_back({e.current_body(), -1, true, true});
     const bool split = graphs.schedule && graphs.schedule->splits_backward;
     GraphLowering train(e, groups, *graphs.train, stages, split);

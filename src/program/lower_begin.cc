@@ -1,4 +1,5 @@
 // The first instructions of every step, and the end of an evaluation.
+#include "graph/fp8_ops.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -15,9 +16,25 @@ void count_tokens(Emitter& e) {
                Traffic::State);
 }
 
+// The scales of quantised values, which follow from the steps before.
+void find_scales(Emitter& e, const graph::Graph& graph) {
+  const graph::ValueId value = graph.find(graph::kScaleState);
+  if (!value.valid()) return;
+  std::vector<double> largest, initial;
+  for (const graph::ScaleDecl& s : graph.scales) largest.push_back(s.largest), initial.push_back(s.initial);
+  const graph::Type& type = graph.type(value);
+  e.emit({.op = &graph::kDelayedScales,
+          .attrs = {{"largest", std::move(largest)},
+                    {"initial", std::move(initial)},
+                    {"out", std::string(base::to_string(type.dtype))}},
+          .in = {e.state(graph::kAmaxState)},
+          .out = {{e.buffer_named(graph::kScaleState), 0, type}},
+          .note = "fp8 scales"});
+}
+
 }  // namespace
 
-void lower_begin(Emitter& e) {
+void lower_begin(Emitter& e, const graph::Graph& graph) {
   e.begin(BodyKind::Begin);
   zero_loss(e);
   const Program& p = e.program();
@@ -27,6 +44,7 @@ void lower_begin(Emitter& e) {
   e.emit({.op = &graph::kCountToSeed,
           .in = {e.scalar(scalars::kCount), e.scalar(scalars::kLossScale)},
           .out = {e.scalar(scalars::kSeed)}});
+  find_scales(e, graph);
 }
 
 void lower_evaluate_begin(Emitter& e) {

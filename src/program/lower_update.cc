@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "graph/fp8_ops.h"
 #include "graph/words.h"
 #include "program/flat_ranges.h"
 #include "program/lowering.h"
@@ -66,7 +67,7 @@ class StepLowering {
         update(i);
       else if (node.op->step.kind == StepKind::Matrices)
         update_matrices(i);
-      else if (node.op != &graph::kView)  // a view is an operand, not an instruction
+      else if (node.op != &graph::kView && node.op != &graph::kStepMaxima)  // operands, not instructions
         compute(node);
     }
   }
@@ -82,9 +83,15 @@ class StepLowering {
       return flat_view(norms->second, 0, v.type.count(), DType::F64);
     if (producer && producer->op == &graph::kView)
       return flat_view(e_.program().sums, producer->attrs.integer("first"), v.type.count(), DType::F64);
-    if (producer && (producer->op == &graph::kStepSums || producer->op == &graph::kAllReduce))
+    if (producer && producer->op == &graph::kStepSums)
       return flat_view(e_.program().sums, 0, v.type.count(), DType::F64);
+    if (producer && producer->op == &graph::kStepMaxima)  // the last of the sums
+      return flat_view(e_.program().sums, sums_count() - v.type.count(), v.type.count(), DType::F64);
+    if (producer && producer->op == &graph::kAllReduce) return place(producer->inputs[0]);
     base::fail_internal("no buffer for {} of the step", v.name);
+  }
+  int64_t sums_count() const {
+    return e_.program().step_sums.back().first + e_.program().step_sums.back().count;
   }
   const StatePlace* find_state(std::string_view name) const {
     for (const StatePlace& state : e_.program().states)
@@ -110,7 +117,7 @@ class StepLowering {
   // The sums share one buffer already; those that this rank must not count are cleared before the reduction.
   // Ranks that do count them have the instruction, too, so that ranks of a class have equal programs.
   void step_sums(size_t index) {
-    for (size_t i = 0; i < e_.program().step_sums.size(); ++i) {
+    for (size_t i = 0; i < graph_.nodes()[index].inputs.size(); ++i) {
       const SumPlace& sum = e_.program().step_sums[i];
       e_.zero(flat_view(e_.program().sums, sum.first, sum.count, DType::F64), counts(step_.once[index][i]));
     }

@@ -38,6 +38,8 @@ class Emitter {
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
   Operand scalar(std::string_view name) const;
+  Operand state(std::string_view name) const;          // of Program::states
+  BufferId buffer_named(std::string_view name) const;  // an unknown name is an InternalError
 
   void zero(const Operand& data, bool keep = false);  // unless `keep`
 
@@ -130,7 +132,7 @@ class GroupLowering {
 };
 
 // Begin, Step and EvaluateEnd bodies.
-void lower_begin(Emitter& emitter);
+void lower_begin(Emitter& emitter, const graph::Graph& graph);
 void lower_evaluate_begin(Emitter& emitter);
 void lower_update(Emitter& emitter, GroupLowering& groups, const layout::FlatStep& step);
 

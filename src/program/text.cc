@@ -128,8 +128,8 @@ std::string tables_text(const Program& p, bool full) {
   for (const InputPlace& input : p.inputs)
     t += fmt::format("input {} {}\n", graph::quote(graph::to_string(input.spec)), id_text(input.buffer));
   for (const SumPlace& sum : p.step_sums)
-    t += fmt::format("sum {} block={} first={} count={}\n", graph::quote(to_string(sum.kind)), sum.block,
-                     sum.first, sum.count);
+    t += fmt::format("sum {} block={} first={} count={}{}\n", graph::quote(to_string(sum.kind)), sum.block,
+                     sum.first, sum.count, sum.scale < 0 ? "" : fmt::format(" scale={}", sum.scale));
   if (!full) return t;
   if (p.sums.valid()) t += fmt::format("sums {}\n", id_text(p.sums));
   for (const StatePlace& state : p.states)

@@ -351,6 +351,7 @@ void parse_line(Cursor& in, Program& p) {
     sum.block = in.field<int>("block");
     sum.first = in.field<int64_t>("first");
     sum.count = in.field<int64_t>("count");
+    if (in.accept("scale=")) sum.scale = in.number<int>();
     p.step_sums.push_back(sum);
   } else if (in.accept("sums ")) {
     p.sums = parse_id(in);
