@@ -338,6 +338,25 @@ constexpr ProblemCode kCodes[] = {
     {"Q1408", "precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
      "Only a dynamic loss scale grows after a number of good steps.",
      "precision.loss_scale=1024\nprecision.loss_scale_window=100", "precision.loss_scale=\"dynamic\""},
+    {"Q1409", "quantised linears require bf16 compute",
+     "Codes of 8 bits are made from bf16 values and multiply into them. On CPUs, f32 and f64 emulate fp8: "
+     "they "
+     "hold the numbers of the format, which shows what it does to a model without its speed.",
+     "precision.linear=\"fp8-delayed\"\nprecision.compute=\"f16\"", "precision.compute=\"bf16\""},
+    {"Q1410", "fp8 keys require quantised linears",
+     "precision.fp8_match and precision.fp8_head select which linear layers precision.linear quantises.",
+     "precision.fp8_head=true", "precision.linear=\"fp8-delayed\""},
+    {"Q1411", "quantised linears have sizes in multiples of 16 on every rank",
+     "GEMMs of 8-bit operands read rows of 16 bytes: the token rows of a micro-batch on a rank, and a rank's "
+     "share of every sharded size, are multiples of 16.",
+     "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\ndata.seq_len=24", "data.seq_len=32"},
+    {"Q1412", "precision.fp8_head fits model.vocab",
+     "GEMMs of 8-bit operands read rows of 16 bytes, so every tensor rank's part of the vocabulary is a "
+     "multiple "
+     "of 16.",
+     "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\nprecision.fp8_head=true\nmodel.vocab="
+     "1000",
+     "model.vocab=1024"},
 
     // ---- Q15: memory and sizes
     {"Q1501", "memory keys match memory.recompute",

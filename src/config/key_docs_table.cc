@@ -262,6 +262,11 @@ constexpr KeyDoc kKeys[] = {
     {"precision.loss_scale", "Factor on the loss so that small gradients do not underflow.", "\"dynamic\"",
      "dynamic for compute f16, else 1"},
     {"precision.loss_scale_window", "dynamic: good steps before the scale is doubled.", "1000"},
+    {"precision.linear", "Operands of linear layers' matmuls: as precision.compute, or quantised to fp8.",
+     "\"fp8-delayed\""},
+    {"precision.fp8_match", "Weights whose linear layers are quantised: patterns of parameter names.",
+     "[\"blocks.*.ffn.*\"]", "every linear layer of the blocks"},
+    {"precision.fp8_head", "Quantise the head as well.", "true"},
 
     {"memory.recompute",
      "What the backward pass recomputes: none, selective (ops that are cheap to compute and large to keep), "

@@ -137,6 +137,11 @@ struct Names<ClipKind> {
       {{ClipKind::Norm, "norm"}, {ClipKind::Inf, "inf"}}};
 };
 template <>
+struct Names<LinearKind> {
+  static constexpr std::array<std::pair<LinearKind, std::string_view>, 2> kTable = {
+      {{LinearKind::Compute, "compute"}, {LinearKind::Fp8Delayed, "fp8-delayed"}}};
+};
+template <>
 struct Names<MomentsRounding> {
   static constexpr std::array<std::pair<MomentsRounding, std::string_view>, 2> kTable = {
       {{MomentsRounding::Nearest, "nearest"}, {MomentsRounding::Stochastic, "stochastic"}}};

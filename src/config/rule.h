@@ -54,6 +54,7 @@ std::vector<Rule> latent_attention_rules();  // rules_model.cc: [model.mla]
 std::vector<Rule> mesh_rules();              // rules_mesh.cc: context and expert axes, mesh cuts
 std::vector<Rule> training_rules();          // rules_training.cc: schedules, batch.ramp, guards
 std::vector<Rule> data_rules();              // rules_data.cc: [data] and the sets of [eval]
+std::vector<Rule> quantised_rules();         // rules_quantised.cc: precision.linear and its keys
 std::vector<Rule> size_rules();              // rules_size.cc: what is too large to compile
 
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;

@@ -764,8 +764,9 @@ std::vector<Rule> general_rules() {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> kRules = [] {
     std::vector<Rule> all = general_rules();
-    for (const std::vector<Rule>& more : {block_rules(), expert_rules(), latent_attention_rules(),
-                                          mesh_rules(), training_rules(), data_rules(), size_rules()})
+    for (const std::vector<Rule>& more :
+         {block_rules(), expert_rules(), latent_attention_rules(), mesh_rules(), quantised_rules(),
+          training_rules(), data_rules(), size_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

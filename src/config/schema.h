@@ -190,6 +190,9 @@ void for_each_key(R& r, V&& v) {
   v("precision.tf32", r.precision.tf32);
   v("precision.loss_scale", r.precision.loss_scale);
   v("precision.loss_scale_window", r.precision.loss_scale_window, count_from(1));
+  v("precision.linear", r.precision.linear);
+  v("precision.fp8_match", r.precision.fp8_match);
+  v("precision.fp8_head", r.precision.fp8_head);
 
   v("memory.recompute", r.memory.recompute);
   v("memory.recompute_ops", r.memory.recompute_ops);

@@ -188,9 +188,9 @@ inline std::vector<Bad> other_bad_recipes() {
        "\"auto\""},
       {{"precision.compute='tf32'"}, "type", "precision.compute", {"precision.tf32 = true"}, "\"f32\""},
       {{"precision.compute='fp8'"},
-       "supported in this version",
+       "type",
        "precision.compute",
-       {"\"fp8\" is not supported yet"},
+       {"\"fp8\" applies to linear layers only"},
        "\"bf16\""},
       // Names and paths.
       {{"name='a/b'"}, "name is a valid file name", "name", {"\"a/b\""}, "\"a-b\""},
