@@ -13,7 +13,9 @@
 #include "optim/step_builder.h"
 #include "passes/flatten.h"
 #include "passes/fold.h"
+#include "passes/fold_codes.h"
 #include "passes/pack.h"
+#include "passes/quantize.h"
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
@@ -60,6 +62,12 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .packed = r.data.pack || infer,
           .deterministic = r.run.deterministic,
           .groups = models::param_groups(r.optimizer)};
+}
+
+passes::QuantizeOptions quantize_options(const config::Recipe& r) {
+  return {.match = r.precision.fp8_match,
+          .head = r.precision.fp8_head,
+          .step_tokens = static_cast<double>(r.batch.global * r.data.seq_len)};
 }
 
 // A decoded row is a sequence of its own; a prompt or a pack of texts is one.
@@ -176,6 +184,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("pack", local.graph);
     return local;
   };
+  const auto fold_codes = [&](layout::LocalGraph local) {
+    if (!runs(OptionalPass::Fold)) return local;
+    local = pass("fold codes", [&] { return passes::fold_codes(std::move(local)); });
+    graph::verify(local.graph, "fold codes", /*local=*/true);
+    pass.dump("fold codes", local.graph);
+    return local;
+  };
 
   const bool infers = options.infer || options.serving;
   graph::Graph plain = options.serving
@@ -183,6 +198,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
                            : build(infers ? graph::Mode::Infer : graph::Mode::Train);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
+  // Training only: evaluation and generation compute in precision.compute.
+  const bool quantises = !infers && recipe.precision.quantises();
+  if (quantises) {
+    logical = pass("quantize", [&] { return passes::quantize(logical, quantize_options(recipe)); });
+    graph::verify(logical, "quantize");
+    pass.dump("quantize", logical);
+  }
   const bool recomputes = !infers && runs(OptionalPass::Recompute);
   std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
   if (recomputes) {
@@ -194,10 +216,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
+  if (quantises) passes::drop_unused_codes(logical);
   Pipeline pipeline = make_pipeline(recipe, logical, infers);
   layout::LocalGraph local = partition(logical, layout);
+  if (quantises) passes::require_code_sizes(local.graph);
   const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
   if (!infers) local = fold(std::move(local), options.fold_backward && !parts_backward);
+  if (quantises) local = fold_codes(std::move(local));
   std::vector<layout::LocalGraph> entries;
   if (options.serving)
     for (const Serving::Entry& entry : options.serving->entries)

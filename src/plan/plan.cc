@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "compiler/compile.h"
+#include "config/names.h"
 #include "models/build.h"
 #include "plan/layout_warnings.h"
 #include "plan/memory.h"
@@ -36,6 +37,10 @@ void check(const config::Recipe& recipe, const Assumptions& a) {
   const hardware::Arithmetic arithmetic = a.matmul.value_or(sim::arithmetic_of(recipe.precision.compute));
   if (a.cluster.accelerator.dense(arithmetic) <= 0)
     base::fail_user("{} has no {} arithmetic", a.cluster.accelerator.title, to_string(arithmetic));
+  if (recipe.precision.quantises() && !a.cluster.accelerator.is_cpu() &&
+      a.cluster.accelerator.dense(hardware::Arithmetic::FP8) <= 0)
+    base::fail_user("{} has no fp8 arithmetic, which precision.linear = \"{}\" needs; expected \"compute\"",
+                    a.cluster.accelerator.title, config::name_of(recipe.precision.linear));
 }
 
 void add_notes(Report& report) {

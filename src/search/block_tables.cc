@@ -49,7 +49,8 @@ Small make_small(const config::Recipe& r) {
   // Three blocks represent a run of equal blocks: the first, an inner one and the last. Where blocks differ
   // in more than having experts, or alternate, each represents itself.
   const config::Moe& moe = r.model.moe;
-  const bool runs = r.optimizer.groups.empty() && q.memory.recompute_every == 1 && moe.every == 1;
+  const bool runs = r.optimizer.groups.empty() && r.precision.fp8_match.empty() &&
+                    q.memory.recompute_every == 1 && moe.every == 1;
   const int64_t dense = experts ? std::min(moe.first_dense, r.model.layers) : r.model.layers;
   const auto few = [&](int64_t n) { return runs ? std::min<int64_t>(n, 3) : n; };
   q.model.layers = few(dense) + few(r.model.layers - dense);

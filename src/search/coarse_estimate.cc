@@ -27,7 +27,8 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
   const hardware::Accelerator& x = a.cluster.accelerator;
   const hardware::Efficiency& e = x.efficiency;
   const hardware::Arithmetic wide = hardware::usable_arithmetic(sim::arithmetic_of(r.precision.compute), x);
-  const double matmul = a.matmul ? std::max(x.dense(*a.matmul), x.dense(wide)) : x.dense(wide);
+  double matmul = a.matmul ? std::max(x.dense(*a.matmul), x.dense(wide)) : x.dense(wide);
+  if (r.precision.quantises()) matmul = std::max(matmul, x.dense(hardware::Arithmetic::FP8));
   const double share = std::min(1.0, std::max({e.matmul, e.matmul_fp8, e.matmul_fp4}) * a.stack.matmul);
   const double attention =
       matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/f16.h"
@@ -96,10 +97,25 @@ std::vector<Tensor> states_of(const Rank& rank) {
 
 std::vector<Tensor> sums_of(const Rank& rank) {
   std::vector<Tensor> list;
-  for (const Rank::Sum& sum : rank.step_sums())
-    list.push_back({fmt::format("blocks.{}.{}", sum.block - 1, to_string(sum.kind)),
-                    {sum.values.begin(), sum.values.end()},
-                    sum.kind});
+  // Which values share a quantize op, and how often weights are quantised, depends on the layout; the share
+  // of saturated values of a scale does not. Magnitudes are also a state; how many values became 0 is not
+  // compared (11 in verify.h).
+  std::map<int, size_t> of_scale;
+  for (const Rank::Sum& sum : rank.step_sums()) {
+    if (sum.kind == graph::SumKind::Amax) continue;
+    const std::string name = fmt::format("blocks.{}.{}", sum.block - 1, to_string(sum.kind));
+    if (sum.kind != graph::SumKind::Rounded) {
+      list.push_back({name, {sum.values.begin(), sum.values.end()}, sum.kind});
+      continue;
+    }
+    const auto [at, is_new] = of_scale.try_emplace(sum.scale, list.size());
+    if (is_new) list.push_back({fmt::format("{}.{}", name, sum.scale), {0, 0}, sum.kind});
+    for (size_t i = 0; i < 2; ++i) list[at->second].values[i] += sum.values[i];
+  }
+  for (const auto& [scale, at] : of_scale) {
+    std::vector<double>& counts = list[at].values;
+    counts = {counts[0] > 0 ? counts[1] / counts[0] : 0};
+  }
   return list;
 }
 

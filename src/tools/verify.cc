@@ -11,7 +11,7 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
-#include "graph/op.h"
+#include "graph/fp8_ops.h"
 #include "tools/assemble_tensors.h"
 #include "train/resume.h"
 #include "train/saved_state.h"
@@ -105,6 +105,10 @@ class Comparison {
     width_ = static_cast<double>(widest);
     one_op_ = std::sqrt(store * store + static_cast<double>(longest_sum) * accumulate * accumulate);
     tolerance_ = kConfidence * std::sqrt(chain_) * one_op_;
+    // 11 in verify.h.
+    if (p.quantises() && p.compute != base::DType::F64)
+      tolerance_ =
+          std::max(tolerance_, kConfidence * kCodeStep * std::sqrt(std::sqrt(chain_) * one_op_ / kCodeStep));
   }
 
   VerifyResult run() {
@@ -279,6 +283,12 @@ class Comparison {
         const double error = relative + changes + clip_error(static_cast<size_t>(number) - 1);
         add(Kind::Moment, b.states[i].name, number, norm(x), norm(y), distance(x, y),
             2 * kConfidence * error * norm(y), norm(y));
+        continue;
+      }
+      // Magnitudes of quantised values.
+      if (b.states[i].name == graph::kAmaxState) {
+        add(Kind::State, b.states[i].name, number, norm(x), norm(y), distance(x, y), relative * norm(y),
+            norm(y));
         continue;
       }
       const double allowed = may_flip < 1 ? 0

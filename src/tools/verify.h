@@ -63,6 +63,12 @@
 //     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
 //     times theirs, and the report says so. This does not apply where micro-batches are part of the
 //     mathematics: balance losses per micro-batch and capacities.
+//  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose
+//     error crosses the border between two steps changes by a whole one; with relative errors r = sqrt(d) e
+//     that is a share of about r / (1/4) of all values, and the relative error of a tensor is 1/4 times the
+//     root of the share. In f64 that is less than one value of any tensor, so nothing is allowed for it.
+//     Counts of values that became 0 are not compared: a value that is zero in exact arithmetic is noise in
+//     one layout and zero in another.
 #pragma once
 
 #include <optional>
@@ -74,6 +80,7 @@
 namespace quintet::tools {
 
 inline constexpr double kConfidence = 8;
+inline constexpr double kCodeStep = 0.25;  // of E5M2, relative to the number
 
 struct Check {
   enum class Kind : uint8_t {

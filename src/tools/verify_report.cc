@@ -59,7 +59,7 @@ std::string to_string(Check::Kind kind) {
     case Check::Kind::Sum:
       return "sums over the step";
     case Check::Kind::State:
-      return "router biases";
+      return "states of all ranks";
   }
   return {};
 }

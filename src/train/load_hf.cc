@@ -3,6 +3,7 @@
 #include <map>
 
 #include "program/cache_ops.h"
+#include "program/fp8_ops.h"
 #include "train/saved_state.h"
 
 namespace quintet::train {
@@ -17,7 +18,7 @@ std::vector<checkpoint::TensorInfo> model_tensors(const Rank& rank) {
   };
   for (const graph::Param& p : model.params()) add(model.value(p.value));
   for (const graph::Value& v : model.values())
-    if (v.kind == graph::ValueKind::State && !graph::is_cache(v)) add(v);
+    if (v.kind == graph::ValueKind::State && !graph::is_cache(v) && v.name != graph::kScaleState) add(v);
   return tensors;
 }
 

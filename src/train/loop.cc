@@ -24,10 +24,10 @@
 #include "train/agreement.h"
 #include "train/checkpointer.h"
 #include "train/expert_report.h"
+#include "train/fp8_report.h"
 #include "train/load_hf.h"
 #include "train/memory_check.h"
 #include "train/peer_memory.h"
-#include "train/rank.h"
 #include "train/resume.h"
 #include "train/run_data.h"
 #include "train/run_facts.h"
@@ -45,7 +45,7 @@ namespace {
 constexpr double kNanosPerSecond = 1e9;
 constexpr int64_t kMeasuringSteps = 2;  // see Rank::measures
 // Upper estimates of the size of a record in metrics.jsonl.
-constexpr int64_t kMetricsBytesPerStep = 256;   // about twice a typical record
+constexpr int64_t kMetricsBytesPerStep = 512;   // about twice a typical record, with the list of fp8
 constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
 constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
@@ -429,6 +429,7 @@ class RankLoop {
     if (small) add_noise(record, *small, step);
     const std::vector<ExpertUse> experts = expert_uses(rank_->step_sums(), recipe_);
     add_experts(record, experts, is_logged(number));
+    add_roundings(record, *rank_);
     const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line, kWarning);

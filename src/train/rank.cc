@@ -1,6 +1,7 @@
 #include "train/rank.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "base/row_order.h"
 #include "base/split_float.h"
 #include "optim/schedule.h"
+#include "program/fp8_ops.h"
 #include "train/agreement.h"
 
 namespace quintet::train {
@@ -345,8 +347,8 @@ std::vector<Rank::Sum> Rank::step_sums() const {
   if (!p.sums.valid()) return list;
   const std::span<const double> values = executor_->sums();
   for (const program::SumPlace& s : p.step_sums)
-    list.push_back(
-        {s.kind, s.block, values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count))});
+    list.push_back({s.kind, s.block,
+                    values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count)), s.scale});
   return list;
 }
 
@@ -477,8 +479,12 @@ void Rank::check_replicas() {
   base::Checksum hash;
   for (const State& state : states())
     hash.add({read(state.range).data(), static_cast<size_t>(state.range.bytes)});
-  const bool optimizer = states().back().name == "optimizer/adafactor.averages";
-  compare(hash.value(), world_.world(), optimizer ? "averages of the optimizer" : "router biases");
+  std::set<std::string_view> kinds;
+  for (const State& state : states())
+    kinds.insert(state.name == graph::kAmaxState                ? "fp8 magnitudes"
+                 : state.name == "optimizer/adafactor.averages" ? "averages of the optimizer"
+                                                                : "router biases");
+  compare(hash.value(), world_.world(), fmt::format("{}", fmt::join(kinds, " or ")));
 }
 
 }  // namespace quintet::train

@@ -11,6 +11,7 @@
 #include "config/names.h"
 #include "optim/schedule.h"
 #include "program/allocate.h"
+#include "program/fp8_ops.h"
 #include "program/ledger.h"
 #include "schedule/simulate.h"
 #include "train/expert_plan.h"
@@ -380,6 +381,14 @@ class Header {
          p.split_master() ? "f32 (split: bf16 weight and 16-bit remainder)" : name_of(p.master),
          name_of(p.moments), name_of(p.gradients), name_of(p.reduce));
     if (p.tf32) line("", "f32 matmuls in tf32");
+    if (p.quantises()) {
+      const auto linears = std::count_if(
+          compiled_.logical.nodes().begin(), compiled_.logical.nodes().end(),
+          [](const graph::Node& n) { return n.op == &graph::kScaledLinear && n.phase == graph::Phase::F; });
+      line("", "{} in {}: {} scales{}", counted(linears, "linear layer"), name_of(p.linear),
+           compiled_.logical.scales.size(),
+           p.compute == base::DType::BF16 ? "" : fmt::format(", emulated in {}", name_of(p.compute)));
+    }
     if (p.loss_scale.dynamic)
       line("", "loss scale {:g} initially, doubled after {} good steps", p.loss_scale.value,
            p.loss_scale_window);

@@ -136,6 +136,30 @@ void see_experts(const config::Recipe& r, Seen& seen) {
                                                       g.match.find("router") != std::string::npos);
 }
 
+void see_quantised(const config::Recipe& r, Seen& seen) {
+  if (!r.precision.quantises()) return;
+  const config::Parallel& p = r.parallel;
+  ++seen[fmt::format("linears in {}", config::name_of(r.precision.linear))];
+  ++seen[fmt::format("quantised with zero {}", p.zero)];
+  seen["quantised with tp"] += p.tp > 1;
+  seen["quantised with sequence parallel"] += p.sequence_parallel;
+  seen["quantised with fewer KV heads than tp"] += r.model.kv_heads < p.tp;
+  seen["quantised with cp"] += p.cp > 1;
+  seen["quantised with pp"] += p.pp > 1;
+  seen["quantised with a split backward pass"] += p.pp > 1 && p.schedule.starts_with("zb");
+  seen["quantised with experts"] += r.model.moe.experts > 0;
+  seen["quantised with latent attention"] += r.model.mla.kv_rank > 0;
+  seen["quantised with full recompute"] += r.memory.recompute == config::RecomputeKind::Full;
+  seen["quantised with selective recompute"] += r.memory.recompute == config::RecomputeKind::Selective;
+  seen["quantised with accumulation"] += r.batch.accumulation > 1;
+  seen["quantised attention only"] += !r.precision.fp8_match.empty();
+  seen["quantised with frozen weights"] += std::any_of(r.optimizer.groups.begin(), r.optimizer.groups.end(),
+                                                       [](const config::ParamGroup& g) { return !g.update; });
+  seen["quantised head"] += r.precision.fp8_head;
+  seen["quantised head under tp"] += r.precision.fp8_head && p.tp > 1;
+  seen["quantised head in chunks"] += r.precision.fp8_head && r.loss.chunk > 0;
+}
+
 void see_groups(const config::Recipe& r, Seen& seen) {
   const config::Optimizer& o = r.optimizer;
   for (const config::ParamGroup& g : o.groups) {
@@ -199,6 +223,7 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["accumulation with zero 3"] += c.recipe.batch.accumulation > 1 && p.zero == 3;
     seen["chunked loss under tp"] += c.recipe.loss.chunk > 0 && p.tp > 1;
     see_groups(c.recipe, seen);
+    see_quantised(c.recipe, seen);
     seen["recomputed"] += c.recipe.memory.recompute == config::RecomputeKind::Full;
     seen["recomputed in part with zero 3"] +=
         c.recipe.memory.recompute == config::RecomputeKind::Selective && p.zero == 3;

@@ -65,7 +65,9 @@ class Generator {
       r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
                                        0.5, 3};
     std::mt19937_64 own = random_;  // a copy: everything else is drawn as it was without these
-    Generator(own).more_variations(r.model);
+    Generator more(own);
+    more.more_variations(r.model);
+    if (more.chance(1, 4)) more.quantised_linears(r);
     return c;
   }
 
@@ -239,6 +241,19 @@ class Generator {
     m.centered_norms = !m.qk_norm && chance(1, 3);
     if (m.sliding_window == 0 && chance(1, 2)) m.attention_chunk = pick(1, 5);
     if (m.no_rope_every > 0 && chance(1, 2)) m.position_scale = 0.4, m.position_floor = pick(1, 3);
+  }
+
+  // Sizes of which at least some linears can be quantised.
+  void quantised_linears(Recipe& r) {
+    config::Model& m = r.model;
+    r.precision.linear = config::LinearKind::Fp8Delayed;
+    m.head_dim = m.heads % 2 == 0 ? 8 : 16;
+    m.embed = m.family == Family::Gpt2 ? m.heads * m.head_dim : of({16, 32});
+    if (m.mla.kv_rank > 0) m.head_dim = 0, m.mla.kv_rank = 16;
+    if (m.ffn > 0) m.ffn = 16 * r.parallel.tp;
+    if (m.moe.shared_ffn > 0) m.moe.shared_ffn = 16 * r.parallel.tp;
+    if (chance(1, 4)) r.precision.fp8_match = {"*.attn.*"};
+    if (chance(1, 3)) r.precision.fp8_head = true, m.vocab = 272;
   }
 
   // Biases and activations of experts, and scores on their inputs.

@@ -245,6 +245,13 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.optimizer.clip_norm = 0; },
       [](Case& c) { c.recipe.optimizer.ema = 0; },
       [](Case& c) { c.recipe.precision.moments_rounding = config::MomentsRounding::Nearest; },
+      [](Case& c) {
+        c.recipe.precision.linear = config::LinearKind::Compute;
+        c.recipe.precision.fp8_match.clear();
+        c.recipe.precision.fp8_head = false;
+      },
+      [](Case& c) { c.recipe.precision.fp8_match.clear(); },
+      [](Case& c) { c.recipe.precision.fp8_head = false; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
       [](Case& c) { c.recipe.optimizer.weight_decay_ramp = {}; },
       [](Case& c) {

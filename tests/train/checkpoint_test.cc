@@ -148,6 +148,15 @@ TEST(Reshard, EightBitMomentsInAnyLayout) {
   expect_reshards(eight_bit + kExpertModel, kLayouts[14], kLayouts[11]);
 }
 
+// The magnitudes that fp8 scales follow from: without them a continued run would start with other scales.
+TEST(Reshard, MagnitudesOfQuantisedValues) {
+  const Sets fp8 = {"precision.linear=\"fp8-delayed\"", "model.embed=32", "model.head_dim=16"};
+  expect_reshards(fp8 + kDenseModel, kLayouts[4], kLayouts[5]);
+  expect_reshards(fp8 + kDenseModel, kLayouts[8], kLayouts[10]);
+  expect_reshards(fp8 + kDenseModel, kLayouts[6], kLayouts[6]);
+  expect_reshards(fp8 + kExpertModel, kLayouts[14], kLayouts[11]);
+}
+
 TEST(Reshard, TheSameLayoutContinuesInEveryBit) {
   expect_reshards(kOptimizers[0] + kDenseModel, kLayouts[6], kLayouts[6]);
   expect_reshards(kOptimizers[3] + kDenseModel, kLayouts[8], kLayouts[8]);
