@@ -7,7 +7,8 @@
 # clipping and AdamW too, unless COMPILED_UPDATE=0. Packed cases read the same file of document lengths (documents/) on
 # both sides and have two peers, flex and varlen; ATTENTION=flex selects one. Both sides begin with the same weights and
 # train on the same tokens: how far the first 20 losses differ is reported, and the script fails where one of the first
-# five differs by more than LOSS_LIMIT (0.02); later ones drift apart, since both sides round to bf16.
+# five differs by more than LOSS_LIMIT (0.02); later ones drift apart, since both sides round to bf16. Cases whose names end
+# in -fp8 quantise the linear layers of the blocks, here with delayed scales, there by torchao with the scales of each tensor.
 # The last lines on standard error are a table of the rates.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,11 +22,12 @@ python=${PYTHON:-python3}
 steps=${STEPS:-50}
 gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}  # the GPU that both use
 
-# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths]
+# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths or -[, torchao's float8 recipe]]
 declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
   [1b-508]="1b 4096 4 whole 508" [1b-96]="1b 4096 4 whole 96" [8b8l-packed]="8b8l 4096 4 whole lognormal700"
+  [1b-fp8]="1b 4096 4 whole - tensorwise" [3b-fp8]="3b 4096 4 whole - tensorwise" [8b8l-fp8]="8b8l 4096 4 whole - tensorwise"
 )
 nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
   echo "no NVIDIA GPU found by nvidia-smi" >&2
@@ -67,14 +69,15 @@ fi
 quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
     --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} \
-    ${documents:+--set data.pack=true --documents "$here/documents/$documents.txt"} --json > "$result"
+    ${documents:+--set data.pack=true --documents "$here/documents/$documents.txt"} \
+    ${float8:+--set 'precision.linear="fp8-delayed"'} --json > "$result"
   tr -d '\n' < "$result"
   echo
 }
 torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds" ${documents:+--documents "$here/documents/$documents.txt" --attention "$attention"} \
-    $([ "${COMPILED_UPDATE:-1}" = 0 ] || echo --compiled-update) > "$peer"
+    ${float8:+--float8 "$float8"} $([ "${COMPILED_UPDATE:-1}" = 0 ] || echo --compiled-update) > "$peer"
   cat "$peer"
 }
 # Adds a row to the table of rates.
@@ -93,7 +96,8 @@ sys.exit(f"{name}: the first five differ by {early:.2g}, more than LOSS_LIMIT: n
 LOSSES
 }
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
-  read -r recipe seq micro mode documents <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  read -r recipe seq micro mode documents float8 <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  [ "$documents" != - ] || documents=
   peers=sdpa
   [ -z "$documents" ] || peers=${ATTENTION:-flex varlen}
   for turn in $(seq "$turns"); do

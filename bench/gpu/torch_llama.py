@@ -11,7 +11,7 @@ to norm 1, every token counts; `--compiled-update` compiles clipping and AdamW t
 between CUDA events, after `--seconds` of warm-up, without synchronising between steps; `tokens_per_s` is based on the
 median; peak memory is as reported by PyTorch. With `--documents`, sequences are packed from documents of these lengths,
 repeated cyclically and cut where a sequence ends, as `quintet bench step --documents` packs them; positions restart in
-each document. Attention is then flex (one block mask for all steps) or varlen.
+each document. Attention is then flex (one block mask for all steps) or varlen. `--float8` needs torchao.
 
 Initial weights and the tokens of every step are those of `quintet bench step` (Philox4x32-10, keyed by run.seed and a
 parameter's name, and by the step), so that `losses`, of the first 20 steps, can be compared with its `first_losses`.
@@ -216,6 +216,8 @@ def main():
     parser.add_argument("--documents", type=pathlib.Path, help="file with the lengths of documents, in tokens")
     parser.add_argument("--attention", choices=["flex", "varlen"], default="flex", help="attention with --documents")
     parser.add_argument("--compiled-update", action="store_true", help="compile clipping and AdamW")
+    parser.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"],
+                        help="recipe of torchao's float8 training for the linear layers of the blocks")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30, help="warm-up time")
     options = parser.parse_args()
@@ -231,6 +233,11 @@ def main():
         model = Llama(m, attention_of(attention, m, micro, seq, documents), places if options.documents else places[:1])
     parameters = sum(p.numel() for p in model.parameters())
     initialise(model, m, recipe.get("run", {}).get("seed", SEED))
+    if options.float8:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+        convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(options.float8),
+                                   module_filter_fn=lambda module, name: isinstance(module, nn.Linear) and name != "head")
     run, loss_fn = prepare(model, options.mode)
     compiled = options.compiled_update
     groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
@@ -277,7 +284,7 @@ def main():
     print(json.dumps({
         "peer": "torch", "version": torch.__version__, "cudnn": torch.backends.cudnn.version(),
         "model": recipe["name"], "mode": options.mode, "attention": attention,
-        "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "seq": seq, "micro": micro, "parameters": parameters,
+        "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "float8": options.float8 or "", "seq": seq, "micro": micro, "parameters": parameters,
         "steps": options.steps, "step_s_median": median, "step_s_min": min(times),
         "tokens_per_s": micro * seq / median, "first_step_s": first,
         "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(), "losses": losses,
