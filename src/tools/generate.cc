@@ -195,7 +195,8 @@ std::string to_json(const generate::Evaluation& e) {
 }
 
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
-  if (tokens == 0) return std::nullopt;
+  const bool refused = recipe.model.attention_sinks || recipe.model.attention_chunk > 0;  // by graph::Builder
+  if (tokens == 0 || refused) return std::nullopt;
   const base::Path saved = checkpoint::find_checkpoint(train::checkpoint_folder(recipe));
   const double parameters = static_cast<double>(parameters_in(checkpoint::Reader(saved).manifest()));
   GenerateOptions options;

@@ -52,8 +52,8 @@ generate::Evaluation evaluate_file(const base::Path& path, const base::Path& fil
 std::string to_text(const generate::Evaluation& evaluation);
 std::string to_json(const generate::Evaluation& evaluation);
 
-// Sample text of a finished run (recipe.run.dir), safe to print on a terminal. Empty unless generating takes
-// at most a few seconds.
+// Sample text of a finished run (recipe.run.dir), safe to print on a terminal. Empty unless the model can
+// generate with a cache, and generating takes at most a few seconds.
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens);
 
 }  // namespace quintet::tools

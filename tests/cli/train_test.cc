@@ -41,6 +41,16 @@ TEST(DryRun, PreparesAndWritesNothing) {
   EXPECT_CONTAINS(other.err, "--allow optimizer.lr");
 }
 
+// Models that a cache does not support yet train all the same.
+TEST(Train, ModelsThatCannotGenerateHaveNoSample) {
+  for (const char* key : {"model.attention_sinks=true", "model.attention_chunk=8"}) {
+    const SmallRun small;
+    const Outcome o = quintet(train(small, std::string("--steps 1 --set ") + key));
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.out.find("sample  "), std::string::npos) << o.out;
+  }
+}
+
 TEST(Train, RunsFromRecipeToText) {
   const SmallRun small;
   const Outcome o = quintet(train(small, "--steps 12 --sample 10 --set eval.every=6"));
