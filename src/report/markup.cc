@@ -55,7 +55,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string script_json(std::string json) {
+std::string script_json(std::string_view json) {
   std::string out;
   for (const char c : json) out += c == '<' ? std::string("\\u003c") : std::string(1, c);
   return out;

@@ -17,7 +17,7 @@ namespace quintet::report {
 std::string escaped(std::string_view text);
 
 // JSON for a <script type="application/json">: no '<' can end the element.
-std::string script_json(std::string json);
+std::string script_json(std::string_view json);
 
 // `title` is plain text, `body` is HTML.
 std::string page(std::string_view title, std::string_view body);

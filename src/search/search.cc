@@ -129,7 +129,7 @@ class Searcher {
 
   void push(Entry e) {
     e.order = order_++;
-    queue_.push(std::move(e));
+    queue_.push(e);
   }
 
   void begin() {
@@ -142,7 +142,7 @@ class Searcher {
       if (estimate_.least_bytes() > limit_)
         result_.too_large += n;
       else if (n > 0)
-        push(std::move(e));
+        push(e);
     }
     report_progress();
   }
@@ -200,7 +200,7 @@ class Searcher {
     base::parallel_for(options_.threads, front.size(), [&](size_t i) { looks[i] = look(front[i]); });
     for (size_t i = 0; i < front.size(); ++i) {
       Look& l = looks[i];
-      for (Entry& e : l.entries) push(std::move(e));
+      for (Entry& e : l.entries) push(e);
       result_.too_large += l.too_large;
       result_.illegal += l.illegal;
       if (l.least && l.least_bytes < least_bytes_) {
@@ -276,7 +276,7 @@ class Searcher {
                                          std::pow(kLargerMicro, std::log2(times)));
         e.doubtful =
             static_cast<double>(estimate_.least_bytes()) + lean * times * kept > static_cast<double>(limit_);
-        if (count(e) > 0) l.entries.push_back(std::move(e));
+        if (count(e) > 0) l.entries.push_back(e);
       }
     }
     return l;
@@ -318,7 +318,7 @@ class Searcher {
     e.likely = b.likely_seconds;
     e.bound = b.seconds;
     e.doubtful = b.likely_bytes > limit_;
-    l.entries.push_back(std::move(e));
+    l.entries.push_back(e);
   }
 
   static void count_too_large(const config::Recipe& r, int64_t bytes, Look& l) {
