@@ -8,7 +8,7 @@
 #include "train/fp8_report.h"
 #include "train/load_hf.h"
 
-namespace quintet::tests {
+namespace quintet::tests::fp8_test {
 namespace {
 
 using config::LinearKind;
@@ -188,4 +188,4 @@ TEST(Fp8, AFrozenBlockIsQuantisedToo) {
 }
 
 }  // namespace
-}  // namespace quintet::tests
+}  // namespace quintet::tests::fp8_test

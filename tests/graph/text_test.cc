@@ -178,7 +178,7 @@ TEST(GraphText, Refusals) {
       {"graph blocks=one", "line 1: expected an integer, got 'one'"},
       {"graph blocks=1 row_chunk=0 loss=%0 logits=none\n", "line 1: %0 is not defined anywhere"},
       {head + "output %0 \"x\" f32[]\n",
-       "line 2: expected input, state, param, unused, sum, bias_update or a node"},
+       "line 2: expected input, state, param, unused, sum, scale, bias_update or a node"},
       {head + "input 0 \"x\" f32[]\n", "line 2: expected '%'"},
       {head + "input %0 x f32[]\n", "line 2: expected the input's name in quotes, got 'x f32[]'"},
       {head + "input %0 \"x f32[]\n", "line 2: expected a closing '\"'"},

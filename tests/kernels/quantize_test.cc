@@ -13,7 +13,7 @@
 #include "base/fp8.h"
 #include "device/thread_pool.h"
 
-namespace quintet::kernels::cpu {
+namespace quintet::kernels::cpu::quantize_test {
 namespace {
 
 using base::Bf16;
@@ -230,4 +230,4 @@ TEST(RecordAmax, ReplacesOneEntryOfEachRow) {
 }
 
 }  // namespace
-}  // namespace quintet::kernels::cpu
+}  // namespace quintet::kernels::cpu::quantize_test

@@ -18,7 +18,7 @@
 #include "passes/pack.h"
 #include "passes/recompute.h"
 
-namespace quintet::passes {
+namespace quintet::passes::quantize_test {
 namespace {
 
 using graph::DType;
@@ -233,4 +233,4 @@ TEST(QuantizePass, MagnitudesArePartialMaxima) {
 }
 
 }  // namespace
-}  // namespace quintet::passes
+}  // namespace quintet::passes::quantize_test
