@@ -93,24 +93,14 @@ double similarity(std::span<const uint32_t, kHashes> a, std::span<const uint32_t
   return static_cast<double>(equal) / kHashes;
 }
 
+// More rows in a band mean fewer comparisons in vain, fewer rows fewer duplicates missed. Whole signatures
+// decide in the end, so only what is missed counts.
 Bands bands_for(double threshold) {
-  constexpr int kSteps = 500;
-  Bands best;
-  double least = 1e300;
-  for (int rows = 1; rows <= static_cast<int>(kHashes); ++rows)
-    for (int bands = 1; bands * rows <= static_cast<int>(kHashes); ++bands) {
-      double error = 0;
-      for (int i = 0; i < kSteps; ++i) {
-        const double s = (i + 0.5) / kSteps;
-        const double compared = 1 - std::pow(1 - std::pow(s, rows), bands);
-        error += s < threshold ? compared : 1 - compared;
-      }
-      if (error < least) {
-        least = error;
-        best = {bands, rows};
-      }
-    }
-  return best;
+  for (int rows = static_cast<int>(kHashes); rows > 1; --rows) {
+    const int bands = static_cast<int>(kHashes) / rows;
+    if (1 - std::pow(1 - std::pow(threshold, rows), bands) >= kCompared) return {bands, rows};
+  }
+  return {static_cast<int>(kHashes), 1};
 }
 
 uint64_t band_key(std::span<const uint32_t, kHashes> signature, const Bands& bands, int band) {

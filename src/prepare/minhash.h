@@ -21,7 +21,9 @@ double similarity(std::span<const uint32_t, kHashes> a, std::span<const uint32_t
 struct Bands {
   int bands = 0, rows = 0;
 };
-// The cut of the signature that minimises the probabilities of errors on both sides of the threshold.
+// The cut of the signature with the most rows in a band that compares texts at the threshold with at least
+// this probability.
+inline constexpr double kCompared = 0.95;
 Bands bands_for(double threshold);
 // The key of one band: equal in two signatures if all of its rows are.
 uint64_t band_key(std::span<const uint32_t, kHashes> signature, const Bands& bands, int band);
