@@ -261,6 +261,11 @@ Encoded encode_example(const ChatTokenizer& tokenizer, const Example& example, c
     encoded = encode_plain(tokenizer, text, options.loss == Loss::All ? 0 : example.prompt.size());
     require_trained(encoded, "the completion has no tokens");
     look_at_ends(tokenizer, options.end_of_turn, false, encoded);
+    if (eos.empty() && options.end_of_turn.empty() && encoded.ended == 0)
+      base::fail_user(
+          "no token ends the completion: tokenizer_config.json beside the tokenizer does not exist or has no "
+          "\"eos_token\". Add it, or name the text that ends completions (--end-of-turn, "
+          "data.chat.end_of_turn)");
     return encoded;
   }
   const ChatTemplate& chat_template = tokenizer.chat_template(!example.tools.is_null());
@@ -298,11 +303,7 @@ Encoded encode_example(const ChatTokenizer& tokenizer, const Example& example, c
 }
 
 Encoded encode_prompt(const ChatTokenizer& tokenizer, const Example& example, const MaskOptions& options) {
-  if (example.messages.empty()) {
-    Encoded encoded = encode_plain(tokenizer, example.prompt, example.prompt.size());
-    encoded.trained.clear();
-    return encoded;
-  }
+  if (example.messages.empty()) return encode_plain(tokenizer, example.prompt, example.prompt.size());
   RenderOptions render;
   render.add_generation_prompt = true;
   render.variables = example.variables;
@@ -311,6 +312,7 @@ Encoded encode_prompt(const ChatTokenizer& tokenizer, const Example& example, co
   encoded.text =
       tokenizer.chat_template(!example.tools.is_null()).render(example.messages, example.tools, render).text;
   encoded.ids = tokenizer.tokens().encode(encoded.text);
+  encoded.trained.assign(encoded.ids.size(), 0);
   return encoded;
 }
 

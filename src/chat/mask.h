@@ -28,7 +28,7 @@ struct MaskOptions {
 
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> trained;  // a flag per id; empty for prompts
+  std::vector<uint8_t> trained;  // a flag per id; all 0 for prompts
   std::string text;              // what was encoded
   int64_t turns = 0, ended = 0;  // trained parts, and those whose last token ends a turn
   int64_t straddling = 0;        // cuts that fall within a token

@@ -101,9 +101,12 @@ constexpr ProblemCode kRows[] = {
         "or for the batch.",
         "Use more data, a smaller data.seq_len, or another data.validation_fraction; the message has the "
         "numbers."),
-    row("Q2208", "data.path names one kind of data",
-        "data.path lists text files and folders, or exactly one token file or datasets folder.",
-        "Name one of the token files, or list all of them in data.blend."),
+    row("Q2208", "data.path names data that the run can train on",
+        "data.path lists text files and folders, or exactly one token file or datasets folder. Prepared data "
+        "were made with the run's tokenizer, and are documents or conversations, not preference pairs or "
+        "prompts.",
+        "Name one of the token files, or list all of them in data.blend; or prepare the data again as the "
+        "message says."),
     row("Q2210", "inputs and options of prepare are valid",
         "'quintet prepare' has nothing to read, no document is left after its filters, an option is outside "
         "its limits, or the output folder holds something else.",
@@ -121,7 +124,7 @@ constexpr ProblemCode kRows[] = {
     row("Q2221", "chat templates can be rendered",
         "The Jinja template of the tokenizer has a syntax error, uses what is not supported, raises an "
         "exception for this conversation, or exceeds a limit.",
-        "Correct the template at the place in the message, or choose another one with --template."),
+        "Correct the template at the place in the message, or choose another one with --chat-template."),
     row("Q2222", "the trained tokens of a conversation can be found",
         "Which tokens are trained follows from rendering beginnings of the conversation, or from "
         "generation blocks. The template renders a message differently when others follow, or no token is "
@@ -130,7 +133,7 @@ constexpr ProblemCode kRows[] = {
     row("Q2223", "the tokenizer has a chat template",
         "tokenizer_config.json or chat_template.jinja beside the tokenizer has no template, or several "
         "without a default.",
-        "Name one with --template: a file, or the name of one of the tokenizer's templates."),
+        "Name one with --chat-template: a file, or the name of one of the tokenizer's templates."),
     row("Q2230", "the ledger belongs to the run and its data",
         "'quintet data ledger' recomputes which samples each step was trained on. That needs the folder of a "
         "run, its recipe and records, and unchanged data.",

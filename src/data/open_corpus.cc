@@ -18,11 +18,31 @@
 namespace quintet::data {
 namespace {
 
-// `quintet prepare` leaves a hash of the tokens that its ids stand for.
-void require_same_tokenizer(const base::Path& path, const tokenizer::Tokenizer& tokenizer) {
+// What `quintet prepare` wrote beside the tokens; null if there is nothing.
+nlohmann::json manifest_of(const base::Path& path) {
   const base::Path manifest = token_file_prefix(path).parent_path() / "manifest.json";
-  if (!base::file_exists(manifest)) return;
-  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  if (!base::file_exists(manifest)) return {};
+  return nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+}
+
+// Rejected answers and prompts without answers are tokens like any others, but not to be learnt.
+void require_examples(const base::Path& path, const nlohmann::json& json) {
+  if (!json.is_object() || !json.contains("kind")) return;
+  if (json["kind"] == "pairs")
+    base::fail_user(
+        "'{}' has preference pairs: a loss over tokens would train the rejected answers as well. Prepare the "
+        "conversations with the chosen ones alone",
+        path.string());
+  if (json["kind"] == "prompts")
+    base::fail_user(
+        "'{}' has prompts without answers: a loss over tokens would train the prompts. Prepare conversations "
+        "that have answers",
+        path.string());
+}
+
+// The ids stand for the tokens of which `quintet prepare` left a hash.
+void require_same_tokenizer(const base::Path& path, const nlohmann::json& json,
+                            const tokenizer::Tokenizer& tokenizer) {
   if (!json.is_object() || !json.contains("tokenizer") || !json["tokenizer"].is_object()) return;
   const auto text = [&](const char* key) {
     const auto& made = json["tokenizer"];
@@ -39,7 +59,9 @@ void require_same_tokenizer(const base::Path& path, const tokenizer::Tokenizer& 
 }
 
 Corpus open_tokens(const base::Path& path, const tokenizer::Tokenizer& tokenizer, int64_t checked_tokens) {
-  require_same_tokenizer(path, tokenizer);
+  const nlohmann::json manifest = manifest_of(path);
+  require_examples(path, manifest);
+  require_same_tokenizer(path, manifest, tokenizer);
   if (auto foreign = open_foreign_file(path, tokenizer.vocab_size())) return *std::move(foreign);
   Corpus corpus = load_corpus(path, tokenizer);
   if (corpus.tokens() <= checked_tokens) verify_token_file(path);
@@ -53,7 +75,8 @@ std::vector<base::Path> prepared_in(const base::Path& folder) {
     const auto extension = file.extension();
     if (extension == ".idx")
       prefixes.push_back(token_file_prefix(file));
-    else if (extension != ".bin" && extension != ".mask" && extension != ".json")
+    else if (extension != ".bin" && extension != ".mask" && extension != ".json" &&
+             file.filename() != "columns.jsonl")  // of prepared prompts
       return {};
   }
   return prefixes;

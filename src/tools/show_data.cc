@@ -51,10 +51,8 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
   if (path.extension() == ".jsonl") {
     if (source.tokenizer.empty()) base::fail_user("chat data needs --tokenizer, whose template renders it");
     const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
-    for (chat::Encoded& encoded : encode_first(source, count)) {
-      if (encoded.trained.empty()) encoded.trained.assign(encoded.ids.size(), 0);
+    for (chat::Encoded& encoded : encode_first(source, count))
       documents.push_back(shown(*tokenizer, std::move(encoded.ids), std::move(encoded.trained)));
-    }
     if (documents.size() > count) documents.resize(count);
     return documents;
   }

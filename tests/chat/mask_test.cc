@@ -193,13 +193,13 @@ TEST_F(Mask, OfPreferencePairsIsWhatFollowsThePrompt) {
   EXPECT_EQ(trained(t, encode_example(t, *record.rejected, {})), "bad<|im_end|>");
 }
 
-TEST_F(Mask, OfPromptsIsEmpty) {
+TEST_F(Mask, OfPromptsIsAllZero) {
   const auto t = tokenizer();
   const Json json = Json::parse(R"({"prompt": [{"role": "user", "content": "q"}], "answer": "42"})");
   const Record record = parse_record(json, detect_format(json));
   const Encoded encoded = encode_prompt(t, record.example, {});
   EXPECT_TRUE(encoded.text.ends_with("<|im_start|>assistant\n"));
-  EXPECT_TRUE(encoded.trained.empty());
+  EXPECT_EQ(encoded.trained, std::vector<uint8_t>(encoded.ids.size(), 0));
   EXPECT_EQ(record.columns.dump(), R"({"answer":"42"})");
 }
 

@@ -3,6 +3,7 @@
 
 #include "chat/tiny_tokenizer.h"
 #include "prepare/prepare.h"
+#include "tools/model_files.h"
 #include "tools/prepare_chat.h"
 #include "tools/run_support.h"
 #include "train/run_data.h"
@@ -166,6 +167,31 @@ TEST(TokenizerIdentity, ACheckpointContinuesWithItsTokensOnly) {
   // Where the file lies does not matter.
   run.train(run.sets(text + Sets{"data.tokenizer=\"" + (run / "moved").string() + "\"", "run.steps=3"}));
   EXPECT_EQ(test::read_metrics(run.run_folder().metrics()).size(), 3U);
+}
+
+TEST(TokenizerIdentity, AHuggingFaceFolderHasItsTokenizer) {
+  const ChatRun run;
+  write_other_tokenizer(run / "other");
+  const Sets text = {"data.path=\"" + (run / "data.txt").string() + "\"", "checkpoint.every=100",
+                     "run.steps=1"};
+  run.train(run.sets(text));
+  tools::export_model(run.run_dir(), run / "model", {.dtype = {}, .log = {}});
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    base::write_file_atomically(run / "model" / file, base::read_file(run / "tokenizer" / file));
+  const auto from_folder = [&](const char* tokenizer, const char* dir,
+                               const train::RunOptions& options = {}) {
+    run.train(run.sets(text + Sets{"model.hf=\"" + (run / "model").string() + "\"",
+                                   "data.tokenizer=\"" + (run / tokenizer).string() + "\"",
+                                   "run.dir=\"" + (run / dir).string() + "\""}),
+              options);
+  };
+  const std::string message = user_error([&] { from_folder("other", "a"); });
+  EXPECT_CONTAINS(message, "is the tokenizer of another model: id 97 is 'b' there and 'a' in the folder");
+  EXPECT_CONTAINS(message, "--allow data.tokenizer");
+  from_folder("tokenizer", "b");
+  train::RunOptions allowed;
+  allowed.allow = {"data.tokenizer"};
+  from_folder("other", "c", allowed);
 }
 
 TEST(TokenizerIdentity, HashesOfTokensNotOfFiles) {

@@ -5,6 +5,7 @@
 #include "chat/tiny_tokenizer.h"
 #include "data/dataset.h"
 #include "data/foreign_file.h"
+#include "data/open_corpus.h"
 #include "tools/show_data.h"
 #include "train/support.h"
 
@@ -56,6 +57,30 @@ TEST_F(PrepareChat, WritesTokensFlagsAndAManifest) {
   EXPECT_EQ(manifest["trained_tokens"], 8);
 }
 
+// Rejected answers and prompts are prepared for other losses; a run on their tokens would learn them.
+TEST_F(PrepareChat, PairsAndPromptsAreRefusedByRuns) {
+  const auto refused = [&](const std::string& lines) {
+    prepare_chat(options(lines));
+    const auto tokenizer = tokenizer::load_tokenizer((folder_ / "tokenizer").string());
+    return test::user_error([&] { data::open_corpus({folder_ / "out"}, *tokenizer, 1000); });
+  };
+  EXPECT_CONTAINS(refused(R"({"prompt": "q", "chosen": "good", "rejected": "bad"})"), "rejected answers");
+  EXPECT_CONTAINS(refused(R"({"prompt": "q", "answer": 42})"), "prompts without answers");
+  const auto shown = show_data({.inputs = {(folder_ / "out").string()}}, 1);
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].trained, std::vector<uint8_t>{0});
+}
+
+// A completion as text ends with the end-of-text token, which a tokenizer without a configuration does not name.
+TEST_F(PrepareChat, ACompletionNeedsAnEnd) {
+  PrepareChatOptions o = options(R"({"prompt": "q", "completion": "a"})");
+  prepare_chat(o);
+  base::remove_file(folder_ / "tokenizer" / "tokenizer_config.json");
+  EXPECT_CONTAINS(error_of(o), "no token ends the completion: tokenizer_config.json");
+  o.source.mask.end_of_turn = "a";
+  EXPECT_EQ(error_of(o), "");
+}
+
 TEST_F(PrepareChat, DoesNotDependOnThreads) {
   std::string lines;
   for (int i = 0; i < 300; ++i)
@@ -91,7 +116,8 @@ TEST_F(PrepareChat, KeepsTheColumnsOfPrompts) {
                        R"({"prompt": "1+2=", "answer": 3})"
                        "\n"));
   EXPECT_EQ(base::read_file(folder_ / "out" / "columns.jsonl"), "{\"answer\": 4}\n{\"answer\": 3}\n");
-  EXPECT_TRUE(corpus().trained().empty());
+  EXPECT_EQ(corpus().trained().size(), 8u);
+  EXPECT_EQ(std::ranges::count(corpus().trained(), 0), 8) << "nothing is trained";
 }
 
 TEST_F(PrepareChat, SplitsTurnsWhereATemplateRewritesThem) {
