@@ -187,7 +187,8 @@ for byte in range(256):
 ranks = {bytes(alphabet[c] for c in token): rank - 1 for token, rank in vocabulary.items() if token != "<|endoftext|>"}
 (work / "cl100k_base.tiktoken").write_text("".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in sorted(ranks.items(), key=lambda kv: kv[1])))
 cl100k = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-t = tiktoken.Encoding("test", pat_str=cl100k, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 100257})
+special = {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260, "<|endofprompt|>": 100276}
+t = tiktoken.Encoding("test", pat_str=cl100k, mergeable_ranks=ranks, special_tokens=special)
 compare("tiktoken", work / "cl100k_base.tiktoken", [t.encode(text, allowed_special="all") for text in texts])
 compare_whole("tiktoken", work / "cl100k_base.tiktoken", t.encode(whole_text, allowed_special="all"))
 
