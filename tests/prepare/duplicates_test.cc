@@ -88,8 +88,8 @@ TEST(MinHash, IgnoresCaseAndPunctuation) {
       << "scripts without spaces have words too";
 }
 
-// Bands find nearly all pairs at the threshold, counted by drawing signatures that agree in each hash with that
-// probability, with as many rows as that allows.
+// Bands find nearly all pairs at the threshold, counted by drawing signatures that agree in each hash with
+// that probability, with as many rows as that allows.
 TEST(MinHash, BandsFindPairsAtTheThreshold) {
   std::mt19937 random(8);
   for (const double threshold : {0.5, 0.7, 0.8, 0.9}) {

@@ -71,7 +71,7 @@ TEST_F(PrepareChat, PairsAndPromptsAreRefusedByRuns) {
   EXPECT_EQ(shown[0].trained, std::vector<uint8_t>{0});
 }
 
-// A completion as text ends with the end-of-text token, which a tokenizer without a configuration does not name.
+// A completion as text ends with the end-of-text token, which only the tokenizer's configuration names.
 TEST_F(PrepareChat, ACompletionNeedsAnEnd) {
   PrepareChatOptions o = options(R"({"prompt": "q", "completion": "a"})");
   prepare_chat(o);
