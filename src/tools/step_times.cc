@@ -74,7 +74,7 @@ class Reading {
   void add_waits(size_t k, std::vector<program::Wait>& to) const {
     const program::Issue& issue = expanded_.issues[k];
     for (int w = 0; w < issue.num_waits; ++w)
-      to.push_back(expanded_.waits[static_cast<size_t>(issue.first_wait + w)]);
+      to.push_back(expanded_.waits[static_cast<size_t>(issue.first_wait) + static_cast<size_t>(w)]);
   }
 
   void count(StepTimes& t, size_t k, int64_t ns) const {
