@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/failure_rate.h"
 #include "base/text.h"
 #include "config/codes.h"
@@ -23,6 +24,7 @@ constexpr double kSecond = 1e9;           // in nanoseconds
 constexpr double kFirstAutoSeconds = 60;  // before the first save was measured
 constexpr double kShortestAutoSeconds = 1;
 constexpr int64_t kDeadlineMargin = 30;  // seconds, in addition to two steps and two saves
+constexpr double kAssumedRate = 256e6;   // bytes per second of a rank, before the first save was measured
 constexpr size_t kNotStaged = SIZE_MAX;
 constexpr int64_t kStagedAtOnce = int64_t{32} << 20;  // then the thread that writes may go on
 constexpr int64_t kOtherBytes = int64_t{1} << 20;     // headers and manifest, for each rank
@@ -72,11 +74,12 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
 Checkpointer::~Checkpointer() = default;
 
 void Checkpointer::require_space() const {
+  const auto& options = recipe_.checkpoint;
   int64_t bytes = kOtherBytes * world_.size(), present = 0;
   for (const checkpoint::TensorInfo& t : tensors_) bytes += t.bytes();
   for (const checkpoint::Entry& entry : store_.list()) present += entry.complete;
   // Without checkpoint.every there is one save, at the end.
-  const int64_t count = recipe_.checkpoint.every.is_on() ? recipe_.checkpoint.keep + 1 - present : 1,
+  const int64_t count = options.every.is_on() ? options.keep + 1 - present : 1,
                 needed = bytes * std::max<int64_t>(1, count), free = base::free_bytes(store_.folder());
   if (free < needed)
     config::fail_coded(config::kDiskHasRoom,
@@ -84,7 +87,18 @@ void Checkpointer::require_space() const {
                        "(checkpoint.keep is "
                        "{}), or choose another folder with checkpoint.dir",
                        base::human_bytes(needed), store_.folder().string(), base::human_bytes(bytes),
-                       base::human_bytes(free), recipe_.checkpoint.keep);
+                       base::human_bytes(free), options.keep);
+  if (!options.every.is_on() || options.keep_every == 0) return;
+  // Those accumulate over the whole run, and may be moved elsewhere meanwhile.
+  int64_t kept = recipe_.run.steps / options.keep_every;
+  if (options.every.unit == Unit::Steps) kept = std::min(kept, recipe_.run.steps / options.every.value);
+  const int64_t more = kept + std::max<int64_t>(1, count);
+  if (static_cast<double>(free) < static_cast<double>(more) * static_cast<double>(bytes))
+    say_(
+        fmt::format("warning: checkpoint.keep_every = {} keeps up to {} checkpoints of {} in '{}', and {} is "
+                    "free: move some elsewhere in time, or choose a larger checkpoint.keep_every",
+                    options.keep_every, kept, base::human_bytes(bytes), store_.folder().string(),
+                    base::human_bytes(free)));
 }
 
 void Checkpointer::begin(int64_t step, bool replace) {
@@ -109,6 +123,15 @@ double Checkpointer::interval_seconds() const {
                        world_.size());
 }
 
+double Checkpointer::save_seconds() const {
+  if (written_ns_ > 0) return static_cast<double>(std::max(staged_ns_, written_ns_)) / kSecond;
+  double bytes = 0, rate = kAssumedRate;
+  for (const StatePiece& piece : pieces_) bytes += static_cast<double>(piece.saved.bytes());
+  if (const auto limit = static_cast<double>(recipe_.checkpoint.bandwidth.value); limit > 0)
+    rate = std::min(rate, limit / static_cast<double>(world_.size()));
+  return bytes / rate;
+}
+
 Checkpointer::Flags Checkpointer::flags(double step_seconds) {
   Flags flags;
   if (phase_ != Phase::Idle && !job_.is_done()) flags.busy = 1;
@@ -117,9 +140,8 @@ Checkpointer::Flags Checkpointer::flags(double step_seconds) {
   const double interval = interval_seconds(),
                passed = static_cast<double>(base::now_ns() - last_ns_) / kSecond;
   if (interval > 0 && passed >= interval) flags.due = 1;
-  const double save = static_cast<double>(std::max(staged_ns_, written_ns_)) / kSecond;
-  if (deadline_ &&
-      static_cast<double>(*deadline_ - base::wall_seconds() - kDeadlineMargin) < 2 * (step_seconds + save)) {
+  if (deadline_ && static_cast<double>(*deadline_ - base::wall_seconds() - kDeadlineMargin) <
+                       2 * (step_seconds + save_seconds())) {
     say_("a checkpoint is saved before the job's time is over");
     deadline_.reset();
     flags.due = 1;
@@ -194,8 +216,10 @@ std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_pt
 // One rank throws, which ends the job; the others wait for that, so that one message is printed.
 void Checkpointer::fail(const Failure& failure) {
   if (world_.rank().value != failure.rank) world_.world().barrier();
-  base::fail_user("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
-                  failure.text);
+  throw base::UserError(
+      fmt::format("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
+                  base::without_code(failure.text)),
+      base::code_in(failure.text));
 }
 
 // The first `count` pieces, in groups: the thread that writes follows.
@@ -236,6 +260,26 @@ bool Checkpointer::link_frozen(int64_t step) {
   } catch (const base::UserError&) {
     return false;  // writing reports it
   }
+}
+
+void Checkpointer::link_to(const checkpoint::Manifest& m) {
+  const std::string name = checkpoint::frozen_name(world_.rank().value);
+  const auto is_here = [&](const checkpoint::Piece& p) {
+    return m.files[static_cast<size_t>(p.file)].name == name;
+  };
+  size_t count = 0;
+  for (const checkpoint::SavedTensor& t : m.tensors)
+    count += static_cast<size_t>(std::count_if(t.pieces.begin(), t.pieces.end(), is_here));
+  if (count == 0 || count != pieces_.size() - num_updated_) return;
+  for (size_t i = num_updated_; i < pieces_.size(); ++i) {
+    const checkpoint::ShardPiece& mine = pieces_[i].saved;
+    const checkpoint::SavedTensor* const t = m.find(mine.tensor.name);
+    if (t == nullptr || t->info.dtype != mine.tensor.dtype ||
+        std::none_of(t->pieces.begin(), t->pieces.end(),
+                     [&](const checkpoint::Piece& p) { return is_here(p) && p.region == mine.region; }))
+      return;
+  }
+  frozen_ = store_.folder_of(m.step) / name;
 }
 
 void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,

@@ -37,7 +37,8 @@ class Checkpointer {
                base::FileSystem& files = base::FileSystem::real(), int64_t peer_bytes = 0);
   ~Checkpointer();
 
-  // UserError unless the disk has room for the checkpoints that are kept and one more. Rank 0.
+  // UserError unless the disk has room for checkpoint.keep checkpoints and one more; a warning if it has none
+  // for those of checkpoint.keep_every. Rank 0.
   void require_space() const;
   // Before the first step, on rank 0 with the run folder's lock held: sets aside checkpoints after `step`, or
   // removes all of them with `replace`, and removes what interrupted saves have left.
@@ -80,6 +81,9 @@ class Checkpointer {
   void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   void set_last_step(int64_t step) { last_step_ = step; }
+  // The frozen pieces have the values of a checkpoint in this folder: where one of its files is this rank's part
+  // of them, later checkpoints link to it.
+  void link_to(const checkpoint::Manifest& saved);
 
   // Bytes on this rank's host.
   int64_t staging_bytes() const { return static_cast<int64_t>(staging_.size()); }
@@ -105,6 +109,7 @@ class Checkpointer {
   void write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
                    checkpoint::RateLimit& limit);
   double interval_seconds() const;  // between saves by time; 0: none
+  double save_seconds() const;      // that a save takes: the last one's time, before it an estimate
 
   Rank& rank_;
   comm::World& world_;
