@@ -4,7 +4,8 @@
     bench/checkpoints.py --quintet build/quintet [--dir FOLDER] [--ranks 2] [--rounds 5] [--saves 100] > figures.json
 
 Rounds of Quintet, of fio through the system's cache and of fio around it (O_DIRECT) alternate, so that all meet the same other load;
-shares are of the faster fio. The first save and load of a process does not count. Then 100 saves in one process, with the resident memory after each tenth; and a training run whose saves are timed.
+shares are of the faster fio. Cached loads are beside fio that finds the files in the system's memory. The first save and load of a
+process does not count. Then 100 saves in one process, with the resident memory during them.
 Needs fio (tools/setup.sh --bench).
 """
 import argparse
@@ -42,11 +43,11 @@ threads = 1
 """
 
 
-def fio(folder, ranks, size, mode, direct):
+def fio(folder, ranks, size, mode, direct, invalidate=True):
     """Seconds in which fio writes and flushes, or reads, one file of `size` bytes per rank, in blocks of 8 MiB, and its CPU seconds."""
     command = ["fio", "--name=shard", f"--directory={folder}", f"--rw={mode}", "--bs=8M", f"--size={size >> 12 << 12}",
                f"--numjobs={ranks}", "--ioengine=psync", "--group_reporting", "--output-format=json", "--fallocate=none",
-               "--thread", "--invalidate=1", f"--direct={int(direct)}"]
+               "--thread", f"--invalidate={int(invalidate)}", f"--direct={int(direct)}"]
     if mode == "write":
         command += ["--end_fsync=1", "--create_on_open=1", "--overwrite=0"]
     out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -104,11 +105,15 @@ def main():
                 warm(work, size)
                 for mode in ("write", "read"):
                     row[f"{name}_{mode}"], row[f"{name}_{mode}_cpu"] = fio(folder, options.ranks, size // options.ranks, mode, direct)
+                if not direct:  # what it has just read is in memory
+                    row["fio_cached_read"], _ = fio(folder, options.ranks, size // options.ranks, "read", False, invalidate=False)
                 shutil.rmtree(folder)
+            row["load_average"] = os.getloadavg()[0]
             rounds.append(row)
             print({key: round(value, 3) for key, value in row.items()}, file=sys.stderr)
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        result = {"bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median, "bytes_per_s": {}, "share_of_fio": {},
+        result = {"date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "cpus": os.cpu_count(), "kernel": os.uname().release,
+                  "bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median, "bytes_per_s": {}, "share_of_fio": {},
                   "cpu_seconds_per_gb": {key: median[key] / size * 1e9 for key in median if key.endswith("_cpu")},
                   "stop_seconds": median["stop"], "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
         for ours, theirs in (("save", "write"), ("load", "read")):
@@ -119,6 +124,7 @@ def main():
             # Both meet other load of the machine at the same time.
             result["share_of_fio"][f"{ours}_median_of_rounds"] = statistics.median(
                 min(r[f"fio_{theirs}"], r[f"fio_direct_{theirs}"]) / r[ours] for r in rounds)
+        result["share_of_fio"]["load_cached"] = median["fio_cached_read"] / median["load_cached"]
         if options.saves:
             small = os.path.join(work, "small.toml")
             with open(small, "w") as file:

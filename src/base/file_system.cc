@@ -1,6 +1,7 @@
 #include "base/file_system.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -181,6 +182,19 @@ std::span<const std::byte> InputFile::read_direct(int64_t position, int64_t byte
   if (const int64_t rest = before + bytes - read; rest > 0)
     this->read(begin + read, {buffer.data() + read, static_cast<size_t>(rest)});
   return {buffer.data() + before, static_cast<size_t>(bytes)};
+}
+
+bool InputFile::is_cached(int64_t position, int64_t bytes) const {
+  static const int64_t page = ::sysconf(_SC_PAGESIZE);
+  const int64_t begin = position / page * page;
+  const auto length = static_cast<size_t>(position + bytes - begin);
+  if (bytes <= 0 || position + bytes > size_) return false;
+  void* const memory = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file_, begin);
+  if (memory == MAP_FAILED) return false;
+  std::vector<unsigned char> pages((length + static_cast<size_t>(page) - 1) / static_cast<size_t>(page));
+  const bool known = ::mincore(memory, length, pages.data()) == 0;
+  ::munmap(memory, length);
+  return known && std::all_of(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
 }
 
 void forget_cached(const Path& path) {

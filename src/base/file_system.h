@@ -88,6 +88,8 @@ class InputFile {
   // The same through `buffer`, which must have room for `bytes` and 2 * kDirectBytes, and from the disk
   // itself, past the page cache, where that is possible. Returns the place in the buffer.
   std::span<const std::byte> read_direct(int64_t position, int64_t bytes, const DirectBuffer& buffer) const;
+  // Whether the system has all of these bytes in its memory, as far as it tells: read() then needs no disk.
+  bool is_cached(int64_t position, int64_t bytes) const;
 
  private:
   Path path_;

@@ -80,8 +80,9 @@ std::span<const std::byte> Reader::chunk(const SavedTensor& tensor, const Piece&
                 bytes = std::min(manifest_.chunk_bytes,
                                  piece.region.count * base::size_of(tensor.info.dtype) - begin);
   const File file = opened(piece.file);
+  bytes_read_ += bytes;
   std::span<const std::byte> data(buffer.data(), static_cast<size_t>(bytes));
-  if (cache == Cache::Bypass && bytes >= kBypassFrom)
+  if (cache == Cache::Bypass && bytes >= kBypassFrom && !file->is_cached(piece.position + begin, bytes))
     data = file->read_direct(piece.position + begin, bytes, buffer);
   else
     file->read(piece.position + begin, {buffer.data(), static_cast<size_t>(bytes)});
@@ -144,6 +145,15 @@ void Reader::stream(const SavedTensor& tensor, const Block& block, int64_t block
   }
 }
 
+int64_t Reader::verify_headers() {
+  int64_t bytes = 0;
+  for (size_t f = 0; f < manifest_.files.size(); ++f) {
+    opened(static_cast<int>(f));
+    bytes += manifest_.files[f].header_bytes;
+  }
+  return bytes;
+}
+
 int64_t Reader::verify() {
   struct Chunk {
     const SavedTensor* tensor;
@@ -170,11 +180,7 @@ int64_t Reader::verify() {
     return std::tuple(a.piece->file, a.piece->position, a.index) <
            std::tuple(b.piece->file, b.piece->position, b.index);
   });
-  std::atomic<int64_t> bytes = 0;
-  for (size_t f = 0; f < manifest_.files.size(); ++f) {
-    opened(static_cast<int>(f));
-    bytes += manifest_.files[f].header_bytes;
-  }
+  std::atomic<int64_t> bytes = verify_headers();
   const int64_t full = manifest_.tensor_bytes() / manifest_.chunk_bytes;
   base::parallel_for(
       static_cast<int>(std::min<int64_t>(kReadThreads, 1 + full)), chunks.size(), [&](size_t i) {

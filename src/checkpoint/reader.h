@@ -2,6 +2,7 @@
 // damaged, truncated or missing file is a UserError that names it. Any thread may read.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,8 +28,8 @@ class Reader {
   const SavedTensor& at(std::string_view name) const;
 
   // Elements `wanted` of a tensor, in its dtype. Reads every chunk that has some of them once, through one
-  // buffer of a chunk. `Bypass` is for what is read once on this machine: it comes from the disk, past the
-  // page cache.
+  // buffer of a chunk. `Bypass` is for what is read once on this machine: unless it is in the page cache, it
+  // comes from the disk, past the page cache.
   enum class Cache : uint8_t { Use, Bypass };
   void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out,
             Cache cache = Cache::Use);
@@ -39,8 +40,13 @@ class Reader {
   using Block = std::function<void(int64_t first, std::span<const std::byte> elements)>;
   void stream(const SavedTensor& tensor, const Block& block, int64_t block_bytes = kChunkBytes);
 
+  // Checks that every file is there, with the size and the header that the manifest says. Returns the bytes of
+  // the headers.
+  int64_t verify_headers();
   // Reads and checks everything. Returns the bytes read.
   int64_t verify();
+
+  int64_t bytes_read() const { return bytes_read_; }  // of tensors, in whole chunks
 
  private:
   using File = std::shared_ptr<const base::InputFile>;
@@ -57,6 +63,7 @@ class Reader {
 
   const base::Path folder_;
   const Manifest manifest_;
+  std::atomic<int64_t> bytes_read_ = 0;
   std::mutex mutex_;                        // of the following
   std::vector<std::pair<int, File>> open_;  // the last one used at the end
   std::set<int> checked_;

@@ -38,7 +38,9 @@ Verb add_bench_checkpoint(CLI::App& bench) {
   command->add_flag("--json", o->json, "print every round as JSON");
   command->footer(
       "stop: training stands still; copy: the state is in host memory; save: the checkpoint is complete on\n"
-      "disk, flushed; load: read back, verified, after the system has dropped its copy of the files.");
+      "disk, flushed; load: read back, verified, after the system has dropped its copy of the files; "
+      "cached:\n"
+      "the same when it has one.");
   return {command, [o] { return bench_checkpoint_action(*o); }};
 }
 

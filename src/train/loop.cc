@@ -176,7 +176,7 @@ class RankLoop {
       checkpoint::Store(checkpoint_folder(recipe_)).require_own();
       checkpoints_->require_space();
       if (const std::optional<int64_t> end = config::job_end()) checkpoints_->set_deadline(*end);
-      take_folder();
+      lock_folder();
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
@@ -187,15 +187,12 @@ class RankLoop {
       const auto lines = options_.verbose ? header_lines : short_header_lines;
       for (const std::string& line : lines(recipe_, data_, *rank_, facts)) say(line, observe::kLabelled);
       say("");
-      if (!options_.dry_run)
-        base::write_file_atomically(folder_.facts(),
-                                    run_json(recipe_, data_, *rank_, facts, options_.provenance));
+      run_json_ = run_json(recipe_, data_, *rank_, facts, options_.provenance);
     }
-    if (first_ && !options_.dry_run)
-      checkpoints_->begin(start_.existing == Existing::Replace ? -1 : start_.step(),
-                          start_.existing == Existing::Replace);
-    world_.world().barrier();  // no rank trains until rank 0 can write
     load_start();
+    world_.world().barrier();  // nothing is replaced until all ranks have loaded
+    if (first_ && !options_.dry_run) take_folder();
+    world_.world().barrier();  // no rank trains until rank 0 can write
     if (talks())
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
                                                                       .done_before = step_,
@@ -217,17 +214,26 @@ class RankLoop {
     return folder_.algorithms();
   }
 
-  void take_folder() {
+  void lock_folder() {
     const int64_t bytes = metrics_bytes() + kSmallFilesBytes;
     if (options_.dry_run) {
       folder_.require_room(bytes);
       folder_.require_creatable();
-      return;
+    } else {
+      lock_.emplace(folder_.acquire(bytes, start_.existing));
     }
-    lock_.emplace(folder_.create(recipe_, bytes, start_.existing));
+  }
+
+  // Removes what this run replaces. The state that it starts from is loaded by now: a checkpoint that is
+  // damaged costs nothing that is there.
+  void take_folder() {
+    folder_.begin(recipe_, start_.existing);
     if (!was_complete()) base::remove_file(folder_.summary());
     truncate_metrics(folder_.metrics(), start_.step());
     metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
+    base::write_file_atomically(folder_.facts(), run_json_);
+    const bool replace = start_.existing == Existing::Replace;
+    checkpoints_->begin(replace ? -1 : start_.step(), replace);
   }
 
   // What a dry run returns: the planned memory of all ranks.
@@ -271,10 +277,20 @@ class RankLoop {
     hf_.reset();
   }
 
+  void load_saved() {
+    try {
+      load_state(*rank_, *saved_, load_plan_);
+    } catch (const base::UserError& e) {
+      refuse_damaged(e, saved_->folder());
+    }
+  }
+
   void load_start() {
     if (!saved_) return load_first_weights();
     const int64_t begin = base::now_ns();
-    load_state(*rank_, *saved_, load_plan_);
+    load_saved();
+    const bool continues = start_.existing == Existing::Continue;
+    if (continues && start_.load.rules.empty()) checkpoints_->link_to(saved_->manifest());
     saved_.reset();
     if (start_.state) {
       const RunState& state = *start_.state;
@@ -285,9 +301,8 @@ class RankLoop {
       timed_tokens_ = state.timed_tokens;
       timed_seconds_ = state.timed_seconds;
       step_ = started_ = state.step;
-      if (start_.existing == Existing::Continue) checkpoints_->set_last_step(state.step);
+      if (continues) checkpoints_->set_last_step(state.step);
     }
-    world_.world().barrier();
     say(fmt::format("checkpoint loaded in {}", base::human_duration(base::now_ns() - begin)));
   }
 
@@ -661,6 +676,7 @@ class RankLoop {
   std::optional<TraceRange> traced_;  // options_.trace, or the step that the report shows
   std::optional<observe::RankTrace> trace_;
   std::optional<base::FileLock> lock_;  // of the run folder, on rank 0
+  std::string run_json_;                // for run.json
   std::optional<observe::MetricsFile> metrics_;
   int64_t lost_records_ = 0;  // of metrics_
   std::optional<observe::Progress> progress_;

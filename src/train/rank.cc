@@ -399,6 +399,14 @@ Rank::Copies Rank::copies(const Piece& piece) const {
   return copies;
 }
 
+comm::Communicator* Rank::replicas(const Piece& piece) const {
+  if (!piece.group->shared_by.empty()) return nullptr;
+  const AtomList atoms = replicated_over(piece);
+  for (const ReplicaGroup& group : replica_groups_)
+    if (group.shared_by.empty() && group.atoms == atoms) return group.comm.get();
+  return nullptr;
+}
+
 std::map<std::string, double> Rank::scalar_states() const {
   const program::Program& p = compiled_->program;
   std::map<std::string, double> values;

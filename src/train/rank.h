@@ -137,6 +137,8 @@ class Rank {
     int64_t place = 0, count = 1;
   };
   Copies copies(const Piece& piece) const;
+  // The same ranks in their order; null when there are no others, or when pipeline stages share the piece.
+  comm::Communicator* replicas(const Piece& piece) const;
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const { return copies(piece).place == 0; }
   // Refreshes the compute copies after the master weights were written from outside (loading).

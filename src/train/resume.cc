@@ -9,9 +9,10 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/printable.h"
 #include "base/text.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/older.h"
 #include "checkpoint/store.h"
 #include "config/codes.h"
 #include "config/hf/config.h"
@@ -152,8 +153,13 @@ void require_tokens_of_folder(const Recipe& recipe, const StartOptions& options)
 Start continue_from(Recipe& recipe, const StartOptions& options, const base::Path& folder,
                     Existing existing) {
   const base::Path manifest_file = folder / checkpoint::kManifestFile;
-  const checkpoint::Manifest manifest =
-      checkpoint::parse_manifest(base::read_file(manifest_file), manifest_file.string());
+  const checkpoint::Manifest manifest = [&] {
+    try {
+      return checkpoint::parse_manifest(base::read_file(manifest_file), manifest_file.string());
+    } catch (const base::UserError& e) {
+      refuse_damaged(e, folder);
+    }
+  }();
   Start start{.existing = existing,
               .checkpoint = folder,
               .load = {.weights_only = options.weights_only, .rules = {}}};
@@ -276,20 +282,40 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
   return start;
 }
 
+base::Path find_store(const base::Path& path) {
+  for (const base::Path& folder : {path, path / checkpoint::kStoreFolder})
+    if (!checkpoint::Store(folder).list().empty()) return folder;
+  const RunFolder run(path);
+  if (!base::file_exists(run.recipe_file())) return {};
+  Recipe recipe = config::load(run.recipe_file().string());
+  recipe.run.dir = path.string();
+  const base::Path folder = checkpoint_folder(recipe);
+  return checkpoint::Store(folder).list().empty() ? base::Path() : folder;
+}
+
 base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step) {
-  const RunFolder folder(path);
-  if (base::file_exists(folder.recipe_file()) && !base::file_exists(path / checkpoint::kManifestFile) &&
-      checkpoint::Store(path / checkpoint::kStoreFolder).list().empty()) {
-    Recipe recipe = config::load(folder.recipe_file().string());
-    recipe.run.dir = path.string();
-    if (const base::Path store = checkpoint_folder(recipe); !checkpoint::Store(store).list().empty())
-      return checkpoint::find_checkpoint(store, step);
-  }
-  return checkpoint::find_checkpoint(path, step);
+  const bool is_one = base::file_exists(path / checkpoint::kManifestFile) || base::file_exists(path);
+  const base::Path store = is_one ? base::Path() : find_store(path);
+  return checkpoint::find_checkpoint(store.empty() ? path : store, step);
 }
 
 Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source) {
   return config::parse(parse_run_state(manifest.run, source).recipe, {}, source);
+}
+
+void refuse_damaged(const base::UserError& error, const base::Path& folder) {
+  const auto older = checkpoint::find_older(folder);
+  const std::string advice =
+      older ? fmt::format(
+                  "The newest older checkpoint that is not damaged is {} ({}). To continue from it, run the "
+                  "same command once with --from {}, which sets later checkpoints aside",
+                  older->entry.folder.string(),
+                  older->verified ? "every checksum was compared"
+                                  : "its manifest and the sizes and headers of its files were checked; "
+                                    "'quintet checkpoint verify' reads all of it",
+                  older->entry.folder.string())
+            : fmt::format("'{}' has no older checkpoint that is not damaged", folder.parent_path().string());
+  throw base::UserError(fmt::format("{}\n{}", base::without_code(error.what()), advice), error.code());
 }
 
 DataIdentity identity_of(const RunData& data) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "checkpoint/manifest.h"
 #include "config/recipe.h"
 #include "train/load_plan.h"
@@ -41,13 +42,19 @@ struct Start {
 // do about it.
 Start plan_start(config::Recipe& recipe, const StartOptions& options);
 
-// The checkpoint that a path names (checkpoint::find_checkpoint); of a run folder also where its recipe has
-// another folder for them.
+// The folder of checkpoints that a path names: itself, or that of a run folder, wherever its recipe has it. Empty
+// when there are no checkpoints.
+base::Path find_store(const base::Path& path);
+// The checkpoint that a path names (checkpoint::find_checkpoint); of a run folder see find_store().
 base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step = {});
 // The resolved recipe of the run that saved it.
 config::Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source);
 
 DataIdentity identity_of(const RunData& data);
+// Throws `error`, of a checkpoint that cannot be read, with the newest older one that is not damaged and how to
+// continue from it.
+[[noreturn]] void refuse_damaged(const base::UserError& error, const base::Path& folder);
+
 // UserError unless the data are those of the checkpoint, or may differ.
 void require_same_data(const Start& start, const DataIdentity& data);
 

@@ -53,7 +53,7 @@ void RunFolder::require_creatable() const {
   base::require_existing_folder("run folder", folder);
 }
 
-base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Existing existing) const {
+base::FileLock RunFolder::acquire(int64_t bytes, Existing existing) const {
   require_room(bytes);
   base::require_writable_directory(path_);
   auto locked = base::FileLock::acquire(lock(), base::process_name());
@@ -65,6 +65,10 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Ex
         path_.string(), owner.empty() ? "" : fmt::format(" ({})", owner));
   }
   require_free(existing);  // a run may have finished here since the first look
+  return std::move(*locked);
+}
+
+void RunFolder::begin(const config::Recipe& recipe, Existing existing) const {
   config::Recipe written = recipe;
   written.run.dir = std::filesystem::absolute(path_).lexically_normal().string();
   std::optional<std::string> text;  // read before removing files: it may belong to the earlier run
@@ -76,7 +80,6 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Ex
     for (const base::Path& file : results()) base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));
-  return std::move(*locked);
 }
 
 void RunFolder::write_recipe(const config::Recipe& recipe) const {

@@ -34,10 +34,13 @@ class RunFolder {
   // UserError unless the folder exists and is writable, or can be created. Leaves nothing behind.
   void require_creatable() const;
   // Creates the folder, checks that it is writable and has space for `bytes`, locks it against other runs and
-  // calls require_free again, removes the files of an earlier run and writes the recipe. A schedule file is
-  // copied into the folder and the recipe refers to the copy, so the folder is self-contained. A UserError is
-  // thrown before any file of an earlier run is removed. The folder stays locked while the result lives.
-  [[nodiscard]] base::FileLock create(const config::Recipe& recipe, int64_t bytes, Existing existing) const;
+  // calls require_free again. Files of an earlier run stay as they are. The folder stays locked while the
+  // result lives.
+  [[nodiscard]] base::FileLock acquire(int64_t bytes, Existing existing) const;
+  // With the lock held and everything loaded that the run starts from: removes the files of an earlier run,
+  // unless the same run goes on, and writes the recipe. A schedule file is copied into the folder and the
+  // recipe refers to the copy, so the folder is self-contained.
+  void begin(const config::Recipe& recipe, Existing existing) const;
 
   // Creates the folder and writes only the resolved recipe.
   void write_recipe(const config::Recipe& recipe) const;

@@ -6,9 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/split_float.h"
-#include "train/element.h"
 
 namespace quintet::train {
 
@@ -55,7 +53,8 @@ int64_t element_bytes(const StatePiece& piece) {
   return piece.lower ? 2 : base::size_of(piece.saved.tensor.dtype);  // of each half of a split master
 }
 
-// Elements [first, first + count) of a piece as a piece of its own.
+}  // namespace
+
 StatePiece part_of(StatePiece piece, int64_t first, int64_t count) {
   for (Region* region : {&piece.saved.region, &piece.memory}) {
     region->first += first;
@@ -73,6 +72,8 @@ StatePiece part_of(StatePiece piece, int64_t first, int64_t count) {
   piece.origin = front.tensor;
   return piece;
 }
+
+namespace {
 
 // What one of several ranks with the same piece saves of it; count 0: nothing.
 StatePiece share_of(const StatePiece& piece, const Rank::Copies& copies) {
@@ -135,7 +136,8 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
            .origin = first,
            .range = p.range,
            .lower = p.lower,
-           .frozen = !p.group->trainable},
+           .frozen = !p.group->trainable,
+           .replicas = rank.replicas(p)},
           rank.copies(p));
     });
   }
@@ -235,67 +237,6 @@ void write_elements(Rank& rank, const StatePiece& piece, const FillElements& fil
     fill(part.saved.region, bytes);
     put_elements(rank, part, bytes);
   }
-}
-
-LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const LoadOptions& options) {
-  return plan_load(rank.compiled().step_graph.states, state_tensors(rank), reader.manifest(),
-                   reader.folder().string(), options);
-}
-
-namespace {
-
-// Reads elements of a tensor in the dtype of this rank.
-void read_as(DType dtype, checkpoint::Reader& reader, const checkpoint::SavedTensor& saved,
-             const Region& region, std::span<std::byte> out, checkpoint::Reader::Cache cache) {
-  if (saved.info.dtype == dtype) return reader.read(saved, region, out, cache);
-  std::vector<std::byte> read(static_cast<size_t>(region.count * base::size_of(saved.info.dtype)));
-  reader.read(saved, region, read, cache);
-  for (int64_t i = 0; i < region.count; ++i)
-    write_element(out.data(), dtype, i, read_element(read.data(), saved.info.dtype, i));
-}
-
-}  // namespace
-
-void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
-  struct Part {
-    StatePiece piece;
-    const checkpoint::SavedTensor* saved;
-  };
-  // What other ranks hold too goes through the page cache, so that a disk reads it once for all ranks of
-  // a machine, and ranks begin at different places.
-  std::vector<Part> own, replicated;
-  int64_t bytes = 0;
-  for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
-    const auto source = plan.sources.find(piece.saved.tensor.name);
-    if (source == plan.sources.end()) continue;
-    const checkpoint::SavedTensor& saved = reader.at(source->second);
-    const int64_t at_once =
-        kWriteBytes / std::max(base::size_of(piece.saved.tensor.dtype), base::size_of(saved.info.dtype));
-    for (int64_t first = 0; first < piece.saved.region.count; first += at_once) {
-      Part part{part_of(piece, first, std::min(at_once, piece.saved.region.count - first)), &saved};
-      bytes += part.piece.saved.bytes();
-      (piece.replicated ? replicated : own).push_back(std::move(part));
-    }
-  }
-  const size_t begin = replicated.size() * static_cast<size_t>(rank.world().rank().value) /
-                       static_cast<size_t>(rank.world().size());
-  std::rotate(replicated.begin(), replicated.begin() + static_cast<ptrdiff_t>(begin), replicated.end());
-  std::move(replicated.begin(), replicated.end(), std::back_inserter(own));
-  const auto threads = static_cast<int>(std::min<int64_t>(checkpoint::kReadThreads, bytes / kWriteBytes + 1));
-  base::parallel_for(threads, own.size(), [&](size_t i) {
-    const Part& part = own[i];
-    write_elements(rank, part.piece, [&](const Region& region, std::span<std::byte> out) {
-      read_as(part.piece.saved.tensor.dtype, reader, *part.saved, region, out,
-              part.piece.replicated ? checkpoint::Reader::Cache::Use : checkpoint::Reader::Cache::Bypass);
-    });
-  });
-  rank.weights_changed();
-}
-
-std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options) {
-  LoadPlan plan = plan_load(rank, reader, options);
-  load_state(rank, reader, plan);
-  return std::move(plan.notes);
 }
 
 }  // namespace quintet::train

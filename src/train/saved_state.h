@@ -22,9 +22,10 @@ struct StatePiece {
   checkpoint::Region memory;
   int64_t origin = 0;
   exec::Range range;
-  std::optional<exec::Range> lower;  // see Rank::Piece
-  bool frozen = false;               // never updated
-  bool replicated = false;           // other ranks hold the same elements
+  std::optional<exec::Range> lower;        // see Rank::Piece
+  bool frozen = false;                     // never updated
+  bool replicated = false;                 // other ranks hold the same elements
+  comm::Communicator* replicas = nullptr;  // those ranks, where they are one group
   int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
   bool is_stored_as_saved() const { return !lower && range.bytes == saved.bytes(); }
 };
@@ -37,6 +38,9 @@ enum class Holding : uint8_t {
 // all are aligned; those that are stored as they are saved before others.
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
 
+// Elements [first, first + count) of a piece as a piece of its own.
+StatePiece part_of(StatePiece piece, int64_t first, int64_t count);
+
 // Elements [first, ...) of a piece. `fetch` returns the contents of a part of piece.range or piece.lower.
 using Fetch = std::function<exec::HostBytes(const exec::Range& range)>;
 void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> out, const Fetch& fetch);
@@ -47,8 +51,9 @@ inline constexpr int64_t kWriteBytes = int64_t{32} << 20;
 using FillElements = std::function<void(const checkpoint::Region& region, std::span<std::byte> out)>;
 void write_elements(Rank& rank, const StatePiece& piece, const FillElements& fill);
 
-// Reads this rank's part of every tensor of the plan, whatever the layout it was saved in. Other tensors keep
-// their values: those of a new run.
+// Collective. Reads this rank's part of every tensor of the plan, whatever the layout it was saved in. Other
+// tensors keep their values: those of a new run. What several ranks hold is read by one of them, which sends it
+// to the others: when reading fails on a rank, its exception must end the job.
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan);
 // The same by a plan for all tensors of the rank. Returns its notes.
 std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options);

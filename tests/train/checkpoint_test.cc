@@ -182,6 +182,47 @@ TEST(SavedState, RanksWriteEverythingOnceAndEvenly) {
   EXPECT_LT(static_cast<double>(most), 1.05 * static_cast<double>(least));
 }
 
+// Loads a checkpoint on all ranks of a layout. Returns the bytes that they read together.
+int64_t bytes_read(const config::Recipe& recipe, const base::Path& from) {
+  std::atomic<int64_t> bytes = 0;
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    checkpoint::Reader reader(from);
+    train::load_state(rank, reader, train::LoadOptions{});
+    bytes += reader.bytes_read();
+  });
+  return bytes;
+}
+
+// However many ranks hold the same state, one of them reads it.
+TEST(SavedState, ReplicasReadACheckpointOnce) {
+  const test::TempFolder folder;
+  run_steps(recipe_of({}), corpus(), folder.path(), 0, 1, {});
+  const base::Path saved = checkpoint::find_checkpoint(folder.path());
+  const int64_t bytes = checkpoint::Reader(saved).manifest().tensor_bytes();
+  for (const Sets& sets : {Sets{"parallel.dp_replicate=4"},
+                           Sets{"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1"},
+                           Sets{"parallel.dp_shard=2", "parallel.zero=3"}}) {
+    const int64_t read = bytes_read(recipe_of(sets), saved);
+    EXPECT_GE(read, bytes);
+    // A chunk that two ranks need parts of is read by both: here a chunk is a tensor.
+    EXPECT_LE(read, sets.size() == 1 ? bytes : 2 * bytes) << sets[0];
+  }
+}
+
+// The ranks that wait for a part are told.
+TEST(SavedState, ADamagedPartEndsTheLoadOfAllReplicas) {
+  const test::TempFolder folder;
+  run_steps(recipe_of({}), corpus(), folder.path(), 0, 1, {});
+  const base::Path saved = checkpoint::find_checkpoint(folder.path()),
+                   shard = saved / "rank-00000.safetensors";
+  std::string bytes = base::read_file(shard);
+  bytes[bytes.size() / 2] ^= 1;
+  base::write_file_atomically(shard, bytes);
+  EXPECT_CONTAINS(user_error([&] { bytes_read(recipe_of({"parallel.dp_replicate=4"}), saved); }),
+                  "is damaged");
+}
+
 TEST(SavedState, SplitAndPlainMastersAreTheSameFile) {
   const test::TempFolder folder;
   const Sets bf16 = {"precision.compute=\"bf16\"", "parallel.dp_shard=2", "parallel.zero=2"};
@@ -199,21 +240,38 @@ TEST(SavedState, SplitAndPlainMastersAreTheSameFile) {
   EXPECT_TRUE(tensors_of(checkpoint::Store(folder / "back").folder_of(2)) == tensors_of(b));
 }
 
-// Parameters that are never updated are written once; later checkpoints have the same file.
+// Parameters that are never updated are written once; later checkpoints have the same file, also those of a run
+// that was stopped and continued in the same layout.
 TEST(SavedState, FrozenParametersAreLinked) {
   const SmallRun small;
-  small.train(
-      {"checkpoint.every=2", "checkpoint.keep=3", "optimizer.groups=[{match=\"*ffn*\", update=false}]"});
-  const base::Path first = small / "run/checkpoints/step-00000002/frozen-00001.safetensors",
-                   last = small / "run/checkpoints/step-00000006/frozen-00001.safetensors";
-  EXPECT_TRUE(std::filesystem::equivalent(first, last));
-  checkpoint::Reader reader(small / "run/checkpoints/step-00000006");
+  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5",
+                     "optimizer.groups=[{match=\"*ffn*\", update=false}]"};
+  const auto frozen = [&](int step, int rank) {
+    return small / fmt::format("run/checkpoints/step-0000000{}/frozen-0000{}.safetensors", step, rank);
+  };
+  small.train(sets);
+  small.train(sets + Sets{"run.steps=8"});
+  for (const int rank : {0, 1, 2, 3}) {
+    EXPECT_TRUE(std::filesystem::equivalent(frozen(2, rank), frozen(6, rank)));
+    EXPECT_TRUE(std::filesystem::equivalent(frozen(2, rank), frozen(8, rank))) << "continued";
+  }
+  checkpoint::Reader reader(small / "run/checkpoints/step-00000008");
   reader.verify();
   EXPECT_EQ(reader.manifest().files.size(), 8u);
+  // In another layout the files of earlier checkpoints have other pieces.
+  small.train(sets + Sets{"run.steps=9", "parallel.tp=1", "parallel.sequence_parallel=false"});
+  EXPECT_FALSE(std::filesystem::equivalent(frozen(8, 0), frozen(9, 0)));
+  const auto before = tensors_of(small / "run/checkpoints/step-00000002"),
+             after = tensors_of(small / "run/checkpoints/step-00000009");
+  for (const auto& [name, bytes] : before)
+    if (name.find("ffn") != std::string::npos) EXPECT_TRUE(after.at(name) == bytes) << name;
   // Each stays whole without the others.
   checkpoint::Store store(small / "run/checkpoints");
-  store.prune({.keep = 1});
-  checkpoint::Reader(small / "run/checkpoints/step-00000006").verify();
+  const auto last = tensors_of(small / "run/checkpoints/step-00000008");
+  for (const checkpoint::Entry& entry : store.list())
+    if (entry.step != 8) store.remove(entry);
+  checkpoint::Reader(small / "run/checkpoints/step-00000008").verify();
+  EXPECT_TRUE(tensors_of(small / "run/checkpoints/step-00000008") == last);
 }
 
 TEST(SavedState, TheIntervalFollowsFromCostAndFailures) {
@@ -380,6 +438,39 @@ TEST(SavedState, ASaveIsDueBeforeTheJobEnds) {
     EXPECT_EQ(checkpoints.flags(50).due, 1) << "two steps take until the end";
     EXPECT_EQ(checkpoints.flags(50).due, 0) << "once";
     EXPECT_EQ(lines, 1);
+  });
+}
+
+// The first save is as large as any: before it was measured, its time follows from its size.
+TEST(SavedState, ASlowFirstSaveIsDueEarlier) {
+  const config::Recipe recipe = recipe_of({"checkpoint.bandwidth=\"1kB\""});
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    train::Checkpointer checkpoints(
+        rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {});
+    checkpoints.set_deadline(base::wall_seconds() + 100);
+    EXPECT_EQ(checkpoints.flags(0.01).due, 1);
+  });
+}
+
+TEST(SavedState, CheckpointsThatWillNotFitAreAnnounced) {
+  config::Recipe recipe = recipe_of({"checkpoint.every=1", "checkpoint.keep_every=1"});
+  const test::TempFolder folder;
+  recipe.checkpoint.dir = folder.path().string();
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    for (const int64_t steps : {int64_t{8}, int64_t{1} << 50}) {
+      recipe.run.steps = steps;
+      std::string line;
+      train::Checkpointer(
+          rank, world, recipe, [] { return to_json(train::RunState{}); },
+          [&](const std::string& said) { line = said; })
+          .require_space();
+      if (steps == 8)
+        EXPECT_EQ(line, "");
+      else
+        EXPECT_CONTAINS(line, "checkpoint.keep_every = 1 keeps up to 1125899906842624 checkpoints");
+    }
   });
 }
 

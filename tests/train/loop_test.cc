@@ -252,17 +252,15 @@ TEST(Loop, TwoRunsDoNotShareAFolder) {
   train::RunOptions options;
   options.on_step = [&](int64_t step, const train::StepResult&) {
     if (step == 1)
-      message =
-          user_error([&] { (void)small.run_folder().create(small.recipe(), 0, train::Existing::Replace); });
+      message = user_error([&] { (void)small.run_folder().acquire(0, train::Existing::Replace); });
   };
   small.train(kOneRank, options);
   EXPECT_CONTAINS(message, "another run is writing to");
   EXPECT_CONTAINS(message, "process ");
   EXPECT_FALSE(base::file_exists(small.run_folder().lock())) << "a finished run leaves no lock";
   // Between the first look at the folder and its lock, another run may have finished.
-  EXPECT_CONTAINS(
-      user_error([&] { (void)small.run_folder().create(small.recipe(), 0, train::Existing::Refuse); }),
-      "already contains a run");
+  EXPECT_CONTAINS(user_error([&] { (void)small.run_folder().acquire(0, train::Existing::Refuse); }),
+                  "already contains a run");
   base::write_file_atomically(small.run_folder().lock(), "a process that was killed");
   options = {};
   options.overwrite = true;
@@ -281,8 +279,8 @@ TEST(Loop, ARunThatEndsNonFiniteIsNotFinished) {
 
 TEST(Loop, TooLittleSpaceIsReportedBeforeTheFirstStep) {
   const SmallRun small;
-  const std::string message = user_error(
-      [&] { (void)small.run_folder().create(small.recipe(), int64_t{1} << 60, train::Existing::Refuse); });
+  const std::string message =
+      user_error([&] { (void)small.run_folder().acquire(int64_t{1} << 60, train::Existing::Refuse); });
   EXPECT_CONTAINS(message, "1.0 EiB");
   EXPECT_CONTAINS(message, "free");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));

@@ -379,25 +379,65 @@ TEST(Resume, GoingBackSetsLaterCheckpointsAside) {
   EXPECT_EQ(checkpoint::Store(small / "run/checkpoints").newest()->step, 3);
 }
 
+// Flips a bit near the end of a file.
+void damage(const base::Path& file) {
+  std::string bytes = base::read_file(file);
+  bytes[bytes.size() - 5] ^= 1;
+  base::write_file_atomically(file, bytes);
+}
+
 TEST(Resume, ADamagedCheckpointIsRefusedByName) {
   const SmallRun small;
-  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
+  const Sets sets = {"checkpoint.every=1", "checkpoint.keep=5"};
   small.train(sets, stop_after(4));
-  const base::Path shard = small / "run/checkpoints/step-00000004/rank-00002.safetensors";
-  std::string bytes = base::read_file(shard);
-  bytes[bytes.size() - 5] ^= 1;
-  base::write_file_atomically(shard, bytes);
-  try {
-    small.train(sets);
-    ADD_FAILURE() << "a damaged checkpoint was loaded";
-  } catch (const std::exception& e) {
-    EXPECT_NE(std::string(e.what()).find("rank-00002.safetensors' is damaged"), std::string::npos)
-        << e.what();
-  }
-  // Only when asked: an earlier one.
+  const auto folder = [&](int step) { return small / fmt::format("run/checkpoints/step-0000000{}", step); };
+  damage(folder(4) / "rank-00002.safetensors");
+  base::remove_file(folder(3) / "rank-00001.safetensors");
+  const std::string refused = user_error([&] { small.train(sets); });
+  EXPECT_CONTAINS(refused, "step-00000004/rank-00002.safetensors' is damaged");
+  // The next older one is damaged, too.
+  EXPECT_CONTAINS(refused, "is not damaged is " + folder(2).string() + " (every checksum was compared)");
+  EXPECT_CONTAINS(refused, "--from " + folder(2).string());
+  // So does a damaged manifest.
+  const std::string manifest = base::read_file(folder(4) / "manifest.json");
+  damage(folder(4) / "manifest.json");
+  const std::string no_manifest = user_error([&] { small.train(sets); });
+  EXPECT_CONTAINS(no_manifest, "manifest.json is damaged");
+  EXPECT_CONTAINS(no_manifest, "--from " + folder(2).string());
+  base::write_file_atomically(folder(4) / "manifest.json", manifest);
+  // One that is asked for and damaged changes nothing: no checkpoint is set aside, no record removed.
   train::RunOptions options;
-  options.from = small / "run/checkpoints/step-00000002";
+  options.from = folder(3);
+  EXPECT_CONTAINS(user_error([&] { small.train(sets, options); }), "step-00000003/rank-00001.safetensors'");
+  EXPECT_EQ(checkpoint::Store(small / "run/checkpoints").newest()->step, 4);
+  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 4u);
+  // Only when asked: an earlier one.
+  options.from = folder(2);
   EXPECT_EQ(small.train(sets, options).summary.steps, 6);
+  EXPECT_TRUE(base::directory_exists(small / "run/checkpoints/abandoned-1-step-00000004"));
+}
+
+TEST(Resume, WithoutAWholeCheckpointTheMessageSaysSo) {
+  const SmallRun small;
+  small.train({"run.steps=1"});
+  damage(small / "run/checkpoints/step-00000001/rank-00000.safetensors");
+  EXPECT_CONTAINS(user_error([&] { small.train(); }), "has no older checkpoint that is not damaged");
+}
+
+// What --fresh would replace stays until the new run has its state.
+TEST(Resume, AFreshRunFromADamagedCheckpointReplacesNothing) {
+  const SmallRun small, other;
+  small.train();
+  other.train();
+  damage(other / "run/checkpoints/step-00000006/rank-00000.safetensors");
+  const auto before = tensors_of(small.run_dir());
+  train::RunOptions options;
+  options.overwrite = true;
+  options.from = other.run_dir();
+  EXPECT_CONTAINS(user_error([&] { small.train({"run.steps=8"}, options); }), "is damaged");
+  EXPECT_TRUE(tensors_of(small.run_dir()) == before);
+  EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
+  EXPECT_TRUE(base::file_exists(small.run_folder().summary()));
 }
 
 }  // namespace
