@@ -10,7 +10,9 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/shard.h"
 #include "config/parse.h"
+#include "train/resume.h"
 #include "train/run_state.h"
 
 namespace quintet::tools {
@@ -20,12 +22,17 @@ using checkpoint::Entry;
 using checkpoint::Json;
 using checkpoint::Store;
 
-// The folder of checkpoints that a path names.
 Store store_at(const base::Path& path) {
-  for (const base::Path& folder : {path / checkpoint::kStoreFolder, path})
-    if (const Store store(folder); !store.list().empty()) return store;
+  if (base::Path folder = train::find_store(path); !folder.empty()) return Store(std::move(folder));
   base::fail_user("'{}' {}", path.string(),
                   base::directory_exists(path) ? "contains no checkpoints" : "does not exist");
+}
+
+// That saved it: a rank may have a second file, of frozen parameters.
+int64_t num_ranks(const checkpoint::Manifest& m) {
+  int64_t ranks = 0;
+  for (const checkpoint::ShardFile& file : m.files) ranks += file.name == checkpoint::shard_name(ranks);
+  return ranks;
 }
 
 int64_t bytes_of(const Entry& entry) {
@@ -64,14 +71,14 @@ std::string list_checkpoints(const base::Path& path, bool json) {
 }
 
 std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
-  const checkpoint::Reader reader(checkpoint::find_checkpoint(path));
+  const checkpoint::Reader reader(train::find_checkpoint(path));
   const checkpoint::Manifest& m = reader.manifest();
   const std::string source = (reader.folder() / checkpoint::kManifestFile).string();
   const train::RunState state = train::parse_run_state(m.run, source);
   if (json) {
     Json root = {{"folder", reader.folder().string()},
                  {"step", m.step},
-                 {"ranks", m.files.size()},
+                 {"ranks", num_ranks(m)},
                  {"bytes", m.tensor_bytes()},
                  {"run", m.run}};
     if (tensors) {
@@ -92,8 +99,9 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
   line("checkpoint", reader.folder().string());
   line("run", fmt::format("{}, after step {} of {}", recipe.name, m.step, recipe.run.steps));
   line("loss", fmt::format("{:.4f}", state.summary.last_loss));
-  line("saved by", fmt::format("{} ranks, quintet {}", m.files.size(), state.version));
-  line("data", fmt::format("{} sequences consumed of {} a pass", base::thousands(state.sequences),
+  line("saved by",
+       fmt::format("{} rank{}, quintet {}", num_ranks(m), num_ranks(m) == 1 ? "" : "s", state.version));
+  line("data", fmt::format("{} sequences consumed, {} per epoch", base::thousands(state.sequences),
                            base::thousands(state.data.samples)));
   for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind.c_str(), base::human_bytes(bytes));
   line("in all", fmt::format("{} in {} tensors", base::human_bytes(m.tensor_bytes()), m.tensors.size()));
@@ -105,7 +113,7 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
 }
 
 std::string verify_checkpoint(const base::Path& path, bool json) {
-  checkpoint::Reader reader(checkpoint::find_checkpoint(path));
+  checkpoint::Reader reader(train::find_checkpoint(path));
   const int64_t begin = base::now_ns(), bytes = reader.verify(), took = base::now_ns() - begin;
   const size_t tensors = reader.manifest().tensors.size();
   if (json)

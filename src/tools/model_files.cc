@@ -22,6 +22,7 @@
 #include "hf/model_folder.h"
 #include "train/load_hf.h"
 #include "train/loop.h"
+#include "train/resume.h"
 #include "train/run_state.h"
 
 namespace quintet::tools {
@@ -68,7 +69,7 @@ struct OwnModel {
 };
 
 OwnModel open_own(const base::Path& path, std::optional<int64_t> step) {
-  auto source = std::make_unique<hf::CheckpointSource>(checkpoint::find_checkpoint(path, step));
+  auto source = std::make_unique<hf::CheckpointSource>(train::find_checkpoint(path, step));
   const std::string name = source->path().string();
   const train::RunState state = train::parse_run_state(source->manifest().run, name);
   return {.source = std::move(source), .recipe = config::parse(state.recipe, {}, name)};

@@ -129,6 +129,24 @@ TEST(Checkpoint, VerbsListShowVerifyAndPrune) {
   EXPECT_NE(damaged.err.find("rank-00001.safetensors' is damaged"), std::string::npos) << damaged.err;
 }
 
+TEST(Checkpoint, VerbsFindTheFolderThatTheRecipeNames) {
+  const SmallRun small;
+  const std::string run = test::quoted(small.run_dir().string());
+  ASSERT_EQ(test::quintet("train " + test::quoted(small.recipe_file().string()) +
+                          " --sample 0 --steps 2 --set checkpoint.every=1 --set checkpoint.dir=" +
+                          test::quoted((small / "elsewhere").string()) +
+                          " --set 'optimizer.groups=[{match=\"*ffn*\", update=false}]'")
+                .code,
+            0);
+  const test::Outcome list = test::quintet("checkpoint ls " + run);
+  EXPECT_NE(list.out.find("elsewhere/step-00000002"), std::string::npos) << list.err;
+  EXPECT_NE(test::quintet("checkpoint show " + run).out.find("by    4 ranks,"), std::string::npos)
+      << "frozen parameters are in files of their own";
+  EXPECT_EQ(test::quintet("checkpoint verify " + run).code, 0);
+  EXPECT_EQ(test::quintet("checkpoint prune " + run + " --keep 1").code, 0);
+  EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + run).out).size(), 1u);
+}
+
 TEST(Checkpoint, APastStepIsReplayedInEveryBit) {
   const SmallRun small;
   const std::string folder = test::quoted(small.run_dir().string());
