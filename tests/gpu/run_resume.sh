@@ -6,6 +6,7 @@
 #   DEVICE=cuda                        or cpu: the same without a GPU
 #   PARTS="bits cycles copy"           which parts run (this is the default)
 #   STEPS=30 STOPS=1 SEED=1            of the runs whose bits are compared: steps, stops, and of the random moments
+#   LARGE_SETS="model.layers=8 ..."    of the run whose state several threads load (200 MB or more)
 #   CYCLE_RECIPE=bench/gpu/1b.toml CYCLE_SETS=""     whose save cycles are timed, and its settings
 #   CYCLE_EVERY=60 CYCLES=2 CYCLE_SECONDS=150        steps between saves, saves, and seconds after which it ends anyway
 #   COPY_RECIPE=bench/gpu/3b.toml      whose state is copied to host memory
@@ -93,6 +94,11 @@ case $parts in *" bits "*)
   [ "$device" = cpu ] || narrow=(precision.compute=bf16)
   stopped "stopped by TERM, checkpoints every 7 steps" TERM checkpoint.every=7 "${narrow[@]}"
   stopped "killed, checkpoints every 3 steps" KILL checkpoint.every=3 optimizer.ema=0.9 "${narrow[@]}"
+  # 400 MB: several threads load, through page-locked blocks, and saves are copied in groups beside the next step. The
+  # first two states fit into one block.
+  large=${LARGE_SETS-model.layers=8 model.embed=512 model.ffn=2048 model.heads=8 model.kv_heads=8}
+  # shellcheck disable=SC2086
+  stopped "stopped by TERM, a state that four threads load" TERM checkpoint.every=10 "${narrow[@]}" $large
   ;;
 esac
 
