@@ -139,7 +139,12 @@ int Store::abandon_after(int64_t step) {
     files_->rename(entry.folder, to);
     ++count;
   }
-  if (count > 0) files_->sync_directory(folder_);
+  if (count == 0) return 0;
+  files_->sync_directory(folder_);
+  if (const auto left = newest())
+    base::replace_file(*files_, folder_ / kLatestFile, left->folder.filename().string() + "\n");
+  else
+    files_->remove_file(folder_ / kLatestFile);
   return count;
 }
 

@@ -190,7 +190,6 @@ class RankLoop {
       run_json_ = run_json(recipe_, data_, *rank_, facts, options_.provenance);
     }
     load_start();
-    world_.world().barrier();  // nothing is replaced until all ranks have loaded
     if (first_ && !options_.dry_run) take_folder();
     world_.world().barrier();  // no rank trains until rank 0 can write
     if (talks())
@@ -303,6 +302,7 @@ class RankLoop {
       step_ = started_ = state.step;
       if (continues) checkpoints_->set_last_step(state.step);
     }
+    world_.world().barrier();  // nothing is replaced until all ranks have loaded
     say(fmt::format("checkpoint loaded in {}", base::human_duration(base::now_ns() - begin)));
   }
 

@@ -479,6 +479,7 @@ TEST(Store, RetentionKeepsTheNewestAndTheFirstOfIntervals) {
   EXPECT_EQ(store.abandon_after(12), 2);
   EXPECT_EQ(steps_of(store), std::vector<int64_t>{12});
   EXPECT_TRUE(base::file_exists(folder / "abandoned-1-step-00000020/manifest.json"));
+  EXPECT_EQ(base::read_file(folder / "latest"), "step-00000012\n");
 }
 
 // A manifest with a value replaced, and its checksum made right.
