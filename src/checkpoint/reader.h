@@ -40,8 +40,8 @@ class Reader {
   using Block = std::function<void(int64_t first, std::span<const std::byte> elements)>;
   void stream(const SavedTensor& tensor, const Block& block, int64_t block_bytes = kChunkBytes);
 
-  // Checks that every file is there, with the size and the header that the manifest says. Returns the bytes of
-  // the headers.
+  // Checks that every file is there, with the size and the header that the manifest says. Returns the bytes
+  // of the headers.
   int64_t verify_headers();
   // Reads and checks everything. Returns the bytes read.
   int64_t verify();

@@ -81,8 +81,8 @@ class Checkpointer {
   void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   void set_last_step(int64_t step) { last_step_ = step; }
-  // The frozen pieces have the values of a checkpoint in this folder: where one of its files is this rank's part
-  // of them, later checkpoints link to it.
+  // The frozen pieces have the values of a checkpoint in this folder: where one of its files is this rank's
+  // part of them, later checkpoints link to it.
   void link_to(const checkpoint::Manifest& saved);
 
   // Bytes on this rank's host.

@@ -1,6 +1,6 @@
-// Reading the state of a run from a checkpoint, by all ranks together. Every rank reads what only it needs. What
-// several ranks hold is dealt among them: one reads a part and sends it to the others, so that a job reads every
-// byte of the checkpoint about once, whatever the number of replicas.
+// Reading the state of a run from a checkpoint, by all ranks together. Every rank reads what only it needs.
+// What several ranks hold is dealt among them: one reads a part and sends it to the others, so that a job
+// reads every byte of the checkpoint about once, whatever the number of replicas.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

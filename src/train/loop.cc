@@ -1,11 +1,8 @@
 #include "train/loop.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
-#include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -770,20 +767,6 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
 }
 
 }  // namespace
-
-int kernel_threads(const Recipe& recipe, int64_t ranks_here) {
-  if (recipe.run.threads > 0) return static_cast<int>(recipe.run.threads);
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int64_t own =
-      ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
-  return static_cast<int>(share_of_cores(own, config::host_cores().value_or(own), ranks_here));
-}
-
-int64_t share_of_cores(int64_t own, int64_t of_host, int64_t ranks_here) {
-  const int64_t share = std::max(own, of_host) / std::max<int64_t>(1, ranks_here);
-  return std::max<int64_t>(1, std::min(own, share));
-}
 
 base::Path tuned_file() {
   const std::string folder = config::cache_folder();

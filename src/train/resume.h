@@ -42,8 +42,8 @@ struct Start {
 // do about it.
 Start plan_start(config::Recipe& recipe, const StartOptions& options);
 
-// The folder of checkpoints that a path names: itself, or that of a run folder, wherever its recipe has it. Empty
-// when there are no checkpoints.
+// The folder of checkpoints that a path names: itself, or that of a run folder, wherever its recipe has it.
+// Empty when there are no checkpoints.
 base::Path find_store(const base::Path& path);
 // The checkpoint that a path names (checkpoint::find_checkpoint); of a run folder see find_store().
 base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step = {});
@@ -51,8 +51,8 @@ base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step =
 config::Recipe recipe_of(const checkpoint::Manifest& manifest, const std::string& source);
 
 DataIdentity identity_of(const RunData& data);
-// Throws `error`, of a checkpoint that cannot be read, with the newest older one that is not damaged and how to
-// continue from it.
+// Throws `error`, of a checkpoint that cannot be read, with the newest older one that is not damaged and how
+// to continue from it.
 [[noreturn]] void refuse_damaged(const base::UserError& error, const base::Path& folder);
 
 // UserError unless the data are those of the checkpoint, or may differ.

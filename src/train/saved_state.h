@@ -52,8 +52,8 @@ using FillElements = std::function<void(const checkpoint::Region& region, std::s
 void write_elements(Rank& rank, const StatePiece& piece, const FillElements& fill);
 
 // Collective. Reads this rank's part of every tensor of the plan, whatever the layout it was saved in. Other
-// tensors keep their values: those of a new run. What several ranks hold is read by one of them, which sends it
-// to the others: when reading fails on a rank, its exception must end the job.
+// tensors keep their values: those of a new run. What several ranks hold is read by one of them, which sends
+// it to the others: when reading fails on a rank, its exception must end the job.
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan);
 // The same by a plan for all tensors of the rank. Returns its notes.
 std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options);

@@ -240,8 +240,8 @@ TEST(SavedState, SplitAndPlainMastersAreTheSameFile) {
   EXPECT_TRUE(tensors_of(checkpoint::Store(folder / "back").folder_of(2)) == tensors_of(b));
 }
 
-// Parameters that are never updated are written once; later checkpoints have the same file, also those of a run
-// that was stopped and continued in the same layout.
+// Parameters that are never updated are written once; later checkpoints have the same file, also those of a
+// run that was stopped and continued in the same layout.
 TEST(SavedState, FrozenParametersAreLinked) {
   const SmallRun small;
   const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5",
