@@ -104,8 +104,8 @@ inline uint64_t piece_starts(const WordPattern& pattern, const char* at) {
     starts |= digits_begin & ~after_blank;
   } else if (pattern.digits == 1) {
     starts |= digit;
-  } else {  // three
-    const uint64_t follows_three = digit & digit << 1 & digit << 2 & digit << 3;
+  } else {                                                           // three
+    const uint64_t follows_three = digit & digit << 1 & digit << 2;  // two, and the group's first
     for (uint64_t group = digits_begin; group != 0; group = group << 3 & follows_three) starts |= group;
   }
 
