@@ -145,6 +145,9 @@ constexpr ProblemCode kCodes[] = {
     {"Q1161", "model.rotary_dim is even and fits model.head_dim",
      "RoPE rotates pairs among the first rotary_dim features of a head.", "model.rotary_dim=33",
      "model.rotary_dim=32"},
+    {"Q1168", "model.mtp keys are consistent",
+     "Multi-token prediction trains one further block, which predicts the token after the next one.",
+     "model.mtp.layers=2", "model.mtp.layers=1"},
     {"Q1167", "parts of blocks belong to family llama",
      "Sinks, chunks, bounds and other parts of attention exist in family llama only; a key without effect is "
      "an error.",

@@ -10,6 +10,7 @@ constexpr SectionDoc kSections[] = {
     {"model.rope_scaling", "Extends the context of a model with RoPE."},
     {"model.moe", "A mixture of experts in place of feed-forward networks (docs/experts.md)."},
     {"model.mla", "Multi-head latent attention: K and V come from a narrow latent."},
+    {"model.mtp", "Multi-token prediction: an auxiliary loss on the token after the next one."},
     {"data", "What is trained on (docs/data.md)."},
     {"data.chat", "Conversations: with data.format = \"chat\"."},
     {"data.fim", "Fill-in-the-middle."},
@@ -155,6 +156,10 @@ constexpr KeyDoc kKeys[] = {
     {"model.mla.nope_dim", "Features per Q and K head without positions.", "128", "required with kv_rank"},
     {"model.mla.rope_dim", "Features per Q and K head with RoPE.", "64", "required with kv_rank"},
     {"model.mla.v_dim", "Features per V head.", "128", "required with kv_rank"},
+    {"model.mtp.layers",
+     "1: one more block, used in training only, predicts the token after the next; 0: none.", "1"},
+    {"model.mtp.loss",
+     "Weight of its loss, which is summed over its labels and divided by those of the model.", "0.1"},
 
     {"data.path",
      "Text files, .jsonl files (field \"text\"), folders of them, or one token file, .npy file or datasets "

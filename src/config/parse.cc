@@ -579,6 +579,16 @@ void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const L
                fmt::format("contradicts {} of the folder in model.hf, which has {} experts already",
                            kHfConfigFile, before.model.moe.experts),
                "false");
+  if (recipe.model.mtp.layers > 0) {
+    const HfConfig config = read_hf_config(base::read_file(base::Path(before.model.hf) / kHfConfigFile));
+    if (recipe.model.mtp.layers > config.predict_layers)
+      report.add(
+          "model keys agree with config.json", "model.mtp.layers",
+          fmt::format("{} contradicts {} of the folder in model.hf, which has {} layers for multi-token "
+                      "prediction (num_nextn_predict_layers)",
+                      recipe.model.mtp.layers, kHfConfigFile, config.predict_layers),
+          fmt::format("{}", config.predict_layers));
+  }
   for (const auto& [key, text] : here)
     if (leaves.contains(key) && !is_free_beside_hf(key, upcycling) && hf.at(key) != text &&
         report.usable(key))

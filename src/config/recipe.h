@@ -106,6 +106,13 @@ struct Mla {
   bool operator==(const Mla&) const = default;
 };
 
+// Multi-token prediction ([model.mtp]): in training a further block predicts the token after the next one.
+struct Mtp {
+  int64_t layers = 0;  // 0 or 1
+  double loss = 0.3;   // weight of its loss
+  bool operator==(const Mtp&) const = default;
+};
+
 struct Model {
   std::string preset;  // empty, or the preset (presets.h) that the other keys started from
   std::string hf;      // empty, or the folder of a Hugging Face model: sizes and first weights are its own
@@ -158,6 +165,7 @@ struct Model {
   double init_stddev = 0.02;  // of gpt2 and normal
   Moe moe;                    // llama
   Mla mla;                    // llama
+  Mtp mtp;                    // llama
   // custom: the dims of its graph that ranks may divide. Its other keys stay as they are and mean nothing,
   // but for layers and vocab, which are the graph's.
   base::DimDemands demands;

@@ -139,6 +139,7 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   idle(fail, "model.logit_soft_cap", m.logit_soft_cap, 0.0, why);
   idle(fail, "model.moe.experts", m.moe.experts, int64_t{0}, why);
   idle(fail, "model.mla.kv_rank", m.mla.kv_rank, int64_t{0}, why);
+  idle(fail, "model.mtp.layers", m.mtp.layers, int64_t{0}, why);
 }
 
 void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {

@@ -168,6 +168,18 @@ void latent_keys_fit(const Recipe& r, const Fail& fail) {
          "leave it out");
 }
 
+// ---- multi-token prediction
+
+void further_predictions_are_supported(const Recipe& r, const Fail& fail) {
+  const Mtp& mtp = r.model.mtp;
+  if (mtp.layers > 1)
+    fail("model.mtp.layers",
+         fmt::format("{} is not supported: one block predicts one further token", mtp.layers), "1");
+  if (mtp.layers > 0 && r.precision.fp8_head)
+    fail("precision.fp8_head", "is not supported with model.mtp: the head has two losses", "false");
+  if (mtp.layers == 0) idle(fail, "model.mtp.loss", mtp.loss, Mtp().loss, "with model.mtp.layers = 0");
+}
+
 // ---- variations of blocks
 
 void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
@@ -277,6 +289,9 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
 std::vector<Rule> block_rules() {
   return {
       {"model.parallel_blocks requires family neox", {"model.family"}, parallel_blocks_only_in_neox},
+      {"model.mtp keys are consistent",
+       {"model.mtp.layers", "model.mtp.loss", "precision.fp8_head"},
+       further_predictions_are_supported},
       {"model.activation fits the blocks",
        {"model.family", "model.activation", "model.moe.experts", "model.moe.every", "model.moe.first_dense"},
        activation_fits_blocks},

@@ -127,6 +127,8 @@ void for_each_key(R& r, V&& v) {
   v("model.mla.nope_dim", a.nope_dim, count_from(0));
   v("model.mla.rope_dim", a.rope_dim, count_from(0));
   v("model.mla.v_dim", a.v_dim, count_from(0));
+  v("model.mtp.layers", m.mtp.layers, count_from(0));
+  v("model.mtp.loss", m.mtp.loss, kPositive);
 
   v("data.path", r.data.path);
   v("data.blend", r.data.blend);

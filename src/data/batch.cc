@@ -13,6 +13,19 @@ std::span<int32_t> row(std::span<int32_t> buffer, int64_t i, int64_t seq_len) {
   return buffer.empty() ? buffer
                         : buffer.subspan(static_cast<size_t>(i * seq_len), static_cast<size_t>(seq_len));
 }
+
+// Of one sequence.
+void fill_next(const SampleView& view, std::span<int32_t> ids, std::span<int32_t> labels) {
+  if (ids.empty() && labels.empty()) return;
+  const size_t rows = view.tokens.size();
+  QUINTET_CHECK(view.labels.size() == rows && view.documents.size() == rows,
+                "next rows need ids, labels and documents");
+  for (size_t at = 0; at < rows; ++at) {
+    const bool has_next = at + 1 < rows && view.documents[at + 1] == view.documents[at];
+    if (!ids.empty()) ids[at] = has_next ? view.tokens[at + 1] : 0;
+    if (!labels.empty()) labels[at] = has_next ? view.labels[at + 1] : kIgnored;
+  }
+}
 }  // namespace
 
 // The step in flight, the next one whose inputs are read ahead, and one more while ranks change over.
@@ -106,7 +119,8 @@ std::optional<Mixture::Pick> Batches::pick(int64_t step, int64_t sequence) const
 
 int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& out) const {
   const int64_t seq_len = mixture_.seq_len();
-  for (const auto& buffer : {out.ids, out.labels, out.positions, out.documents, out.samples})
+  for (const auto& buffer :
+       {out.ids, out.labels, out.positions, out.documents, out.samples, out.next_ids, out.next_labels})
     QUINTET_CHECK(buffer.empty() || static_cast<int64_t>(buffer.size()) == micro_tokens(),
                   "a buffer of {} elements for {} sequences of {} tokens", buffer.size(), layout_.micro,
                   seq_len);
@@ -130,6 +144,7 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
       std::ranges::fill(view.documents, 0);
       for (size_t at = 0; at < view.positions.size(); ++at) view.positions[at] = static_cast<int32_t>(at);
     }
+    fill_next(view, row(out.next_ids, i, seq_len), row(out.next_labels, i, seq_len));
     valid += count_sequence(step, sequence);
   }
   return valid;

@@ -35,6 +35,9 @@ struct MicroBatch {
   // The sequence's position in the global order (the run's sample counter, low 31 bits), repeated for each
   // token. Keys dropout: the same in every layout, different in every epoch.
   std::span<int32_t> samples;
+  // Multi-token prediction: ids and labels of the next row of the same document; 0 and kIgnored where there
+  // is none. Need ids, labels and documents.
+  std::span<int32_t> next_ids, next_labels;
 };
 
 // Identifies a label for a mask. `sequence` is g above; `sample` is Mixture::number; `position` is within the

@@ -151,10 +151,14 @@ Source open_source(const base::Path& path, const SourceOptions& options) {
 void Source::load(train::Rank& rank) const {
   if (!checkpoint.empty()) {
     checkpoint::Reader reader(checkpoint);
-    train::load_state(rank, reader, train::LoadOptions{.weights_only = true, .averages = averages});
+    train::LoadOptions load{.weights_only = true, .averages = averages};
+    if (recipe.model.mtp.layers > 0)  // its block is used in training only
+      load.rules.push_back(
+          {fmt::format("blocks.{}.*", recipe.model.layers), train::LoadRule::Policy::Ignore});
+    train::load_state(rank, reader, load);
   } else if (!hf.empty()) {
     hf::ModelFolder folder(hf, recipe.model, train::model_tensors(rank));
-    folder.check_tied_head();
+    folder.check_copies();
     train::load_hf(rank, folder);
   }
 }

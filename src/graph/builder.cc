@@ -144,6 +144,17 @@ void Builder::head(ValueId x, ValueId w, double soft_cap) {
   head_w_ = w;
 }
 
+ValueId Builder::next_ids() {
+  if (!next_ids_.valid()) next_ids_ = row_input(InputKind::NextIds);
+  return next_ids_;
+}
+
+void Builder::next_token_loss(ValueId x, ValueId w, double weight) {
+  if (done_) base::fail_user("the loss of further tokens belongs before the head");
+  if (options_.mode != Mode::Train) return;
+  next_heads_.push_back({x, w, row_input(InputKind::NextLabels), weight});
+}
+
 void Builder::freeze(const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     bool hit = false;
@@ -168,7 +179,7 @@ void Builder::assign_groups() {
       p.group = static_cast<int>(g);
       p.trainable = p.trainable && group.update;
     }
-    if (hit) continue;
+    if (hit || options_.mode != Mode::Train) continue;  // only training has all parameters
     if (taken == nullptr) fail_unmatched(group.match);
     base::fail_user(
         "optimizer.groups: \"{}\" has no effect: what it matches, such as {}, belongs to \"{}\" before it; "
@@ -206,41 +217,59 @@ Graph Builder::finish() {
   return std::move(graph_);
 }
 
+bool Builder::depends_on_trainable(ValueId x) const {
+  std::vector<char> depends(graph_.values().size(), 0);
+  for (const Param& p : graph_.params()) depends[p.value.index()] = p.trainable;
+  for (const Node& node : graph_.nodes())
+    for (const ValueId in : node.inputs)
+      if (depends[in.index()])
+        for (const ValueId out : node.outputs) depends[out.index()] = 1;
+  return depends[x.index()] != 0;
+}
+
 // Logits, loss and also the gradients of the head: all in the forward phase and in one row group, so that
 // whole logits never exist. Only the gradients that are needed are computed, which is known only when the
 // model is complete.
-void Builder::emit_loss() {
-  const ValueId seed = graph_.add_input({.kind = InputKind::Seed}, {DType::F64, {}});
+ValueId Builder::emit_head_loss(const Head& head, ValueId seed, int row_group, Seeds& seeds) {
   const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {
     Node& node = graph_.add_node(op, std::move(inputs), std::move(attrs), Phase::F, block_);
-    node.row_group = 0;
+    node.row_group = row_group;
     return node.outputs;
   };
-  graph_.row_chunk = options_.loss_chunk;
   const Attrs cap = soft_cap_ > 0 ? Attrs{{"cap", soft_cap_}} : Attrs();
-  const ValueId raw = emit_row(kLinear, {head_x_, head_w_})[0];
+  const ValueId raw = emit_row(kLinear, {head.x, head.w})[0];
   const ValueId logits = soft_cap_ > 0 ? emit_row(kSoftCap, {raw}, cap)[0] : raw;
   const ValueId max = emit_row(kRowMax, {logits})[0];
-  const ValueId sums = emit_row(kRowSumExp, {logits, max, labels_})[0];
-  const auto loss = emit_row(kLossGrad, {logits, max, sums, labels_, seed});
-  graph_.loss = loss[0];
-  if (options_.mode != Mode::Train) return;
-
-  bool any = false, dx = false;
-  for (const Param& p : graph_.params()) any |= p.trainable;
-  if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
-  const Param* w = graph_.find_param(head_w_);
-  const bool dw = w != nullptr && w->trainable;
-  for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head_w_;
-  for (const Node& n : graph_.nodes())  // a tied table feeds the embedding too, so x depends on it
-    dx |= dw && n.op == &kEmbedding && n.inputs[0] == head_w_;
-  std::vector<std::pair<ValueId, ValueId>> seeds;
+  const ValueId sums = emit_row(kRowSumExp, {logits, max, head.labels})[0];
+  const auto loss = emit_row(kLossGrad, {logits, max, sums, head.labels, seed});
+  if (options_.mode != Mode::Train) return loss[0];
+  const Param* w = graph_.find_param(head.w);
+  const bool dw = w != nullptr && w->trainable, dx = depends_on_trainable(head.x);
   ValueId dlogits = loss[1];
   if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, raw}, cap)[0];
-  if (dx) seeds.emplace_back(head_x_, emit_row(kLinearDx, {dlogits, head_w_})[0]);
+  if (dx) seeds.emplace_back(head.x, emit_row(kLinearDx, {dlogits, head.w})[0]);
   if (dw)
-    seeds.emplace_back(head_w_, emit_row(kLinearDw, {dlogits, head_x_},
-                                         {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
+    seeds.emplace_back(head.w, emit_row(kLinearDw, {dlogits, head.x},
+                                        {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
+  return loss[0];
+}
+
+void Builder::emit_loss() {
+  if (options_.mode == Mode::Train) {
+    bool any = false;
+    for (const Param& p : graph_.params()) any |= p.trainable;
+    if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
+  }
+  const ValueId seed = graph_.add_input({.kind = InputKind::Seed}, {DType::F64, {}});
+  graph_.row_chunk = options_.loss_chunk;
+  Seeds seeds;
+  graph_.loss = emit_head_loss({head_x_, head_w_, labels_}, seed, 0, seeds);
+  if (options_.mode != Mode::Train) return;
+  for (size_t i = 0; i < next_heads_.size(); ++i) {
+    const ValueId weighted = emit(kScale, {seed}, {{"factor", next_heads_[i].weight}});
+    const ValueId loss = emit_head_loss(next_heads_[i], weighted, static_cast<int>(i) + 1, seeds);
+    graph_.step_sums.push_back({SumKind::NextTokenLoss, loss, block_});
+  }
   if (!losses_.empty()) {
     const ValueId one = graph_.add_input({.kind = InputKind::LossScale}, {DType::F64, {}});
     for (const ValueId loss : losses_) seeds.emplace_back(loss, one);

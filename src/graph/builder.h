@@ -48,8 +48,8 @@ struct BuildOptions {
   int64_t accumulation = 1;   // micro-batches per step: auxiliary losses are means over them
   bool packed = true;         // sequences may hold several documents
   bool deterministic = true;  // the same bits in every run, even where that costs time
-  // Param::group of every parameter is the first that matches. A pattern that matches no parameter, or only
-  // those of groups before it, is an error.
+  // Param::group of every parameter is the first that matches. In mode Train a pattern that matches no
+  // parameter, or only those of groups before it, is an error.
   std::vector<ParamGroup> groups = {};
   CacheShape cache = {};  // Prefill and Decode
   Sampling sampling = {};
@@ -78,6 +78,7 @@ class Builder {
   ValueId labels() const { return labels_; }
   ValueId positions() const { return positions_; }
   ValueId documents() const { return documents_; }
+  ValueId next_ids();  // InputKind::NextIds
   const BuildOptions& options() const { return options_; }
 
   // Blocks are the units in which parameters are gathered and gradients reduced. Label 0 is open at the
@@ -180,6 +181,9 @@ class Builder {
   // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode
   // Infer the graph's result is the logits.
   void head(ValueId x, ValueId w, double soft_cap = 0);
+  // In training only, before head(): the loss of a second head of the same form against the labels of the
+  // next rows is added, times `weight` (multi-token prediction). Its value is a step sum.
+  void next_token_loss(ValueId x, ValueId w, double weight);
 
   // Freezes parameters whose name matches one of the patterns ('*' and '?'), whatever the recipe's groups
   // say; a pattern that matches none is an error.
@@ -199,6 +203,14 @@ class Builder {
   void assign_groups();
   [[noreturn]] void fail_unmatched(std::string_view pattern) const;
   void emit_loss();
+  // A head with its loss, and the gradients of both operands, which are appended to `seeds`.
+  struct Head {
+    ValueId x, w, labels;
+    double weight = 1;
+  };
+  using Seeds = std::vector<std::pair<ValueId, ValueId>>;  // a value and its gradient
+  ValueId emit_head_loss(const Head& head, ValueId seed, int row_group, Seeds& seeds);
+  bool depends_on_trainable(ValueId x) const;
   void add_loss(SumKind kind, ValueId value);
   ValueId in_compute_type(ValueId x);
   ValueId row_input(InputKind kind);
@@ -208,7 +220,8 @@ class Builder {
   BuildOptions options_;
   Graph graph_;
   ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_, sequences_,
-      page_table_;
+      page_table_, next_ids_;
+  std::vector<Head> next_heads_;
   std::vector<ValueId> losses_;  // auxiliary
   int block_ = 0;
   int64_t salt_ = 0;

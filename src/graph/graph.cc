@@ -91,6 +91,8 @@ std::string_view to_string(SumKind kind) {
       return "balance_loss";
     case SumKind::ZLoss:
       return "z_loss";
+    case SumKind::NextTokenLoss:
+      return "next_token_loss";
     case SumKind::Amax:
       return "amax";
     case SumKind::Rounded:
@@ -102,8 +104,8 @@ std::string_view to_string(SumKind kind) {
 }
 
 std::optional<SumKind> parse_sum_kind(std::string_view word) {
-  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::Running,
-                             SumKind::Amax, SumKind::Rounded})
+  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::NextTokenLoss,
+                             SumKind::Running, SumKind::Amax, SumKind::Rounded})
     if (to_string(kind) == word) return kind;
   return std::nullopt;
 }

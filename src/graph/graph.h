@@ -65,14 +65,15 @@ enum class SumKind : uint8_t {
   Load,  // assignments per expert, then dropped assignments and the entropy of scores
   BalanceLoss,
   ZLoss,
-  Running,  // only persisted to the next micro-batch, never reported
-  Amax,     // the largest magnitude of a quantised value: a maximum instead of a sum
-  Rounded,  // how many values were quantised, and how many of them saturated or became 0
+  NextTokenLoss,  // of multi-token prediction: the sum over its labels, not weighted
+  Running,        // only persisted to the next micro-batch, never reported
+  Amax,           // the largest magnitude of a quantised value: a maximum instead of a sum
+  Rounded,        // how many values were quantised, and how many of them saturated or became 0
 };
 std::string_view to_string(SumKind kind);  // "balance_loss"
 std::optional<SumKind> parse_sum_kind(std::string_view word);
 inline constexpr std::string_view kSumKindWords =
-    R"("load", "balance_loss", "z_loss", "running", "amax" or "rounded")";
+    R"("load", "balance_loss", "z_loss", "next_token_loss", "running", "amax" or "rounded")";
 
 // A result that is summed over the micro-batches of a step and, at its end, over the ranks: statistics that a
 // run reports about its experts and quantised values, and that balancing and scales use.

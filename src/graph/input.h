@@ -14,6 +14,8 @@ enum class InputKind : uint8_t {
   Positions,
   Documents,
   Samples,
+  NextIds,     // the ids of the next row of the same document; 0 where there is none
+  NextLabels,  // its labels; -1 where there is none
   // scalars
   Seed,        // f64: the gradient of the loss with respect to itself
   DropoutKey,  // i64

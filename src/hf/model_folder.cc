@@ -72,32 +72,46 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
                     fmt::join(first, "\n  "),
                     problems.size() > listed ? fmt::format("\n  and {} more", problems.size() - listed) : "");
   }
-  if (left_out > 0)
+  if (left_out > 0 && model.mtp.layers == 0)
     notes_.push_back(fmt::format(
-        "{} tensors of the layers for multi-token prediction are left out: this version does not train them",
+        "{} tensors of the layers for multi-token prediction are left out; model.mtp.layers = 1 trains them",
         left_out));
 }
 
-void ModelFolder::check_tied_head() {
-  const TensorInfo* const head = source_->find("lm_head.weight");
-  const std::vector<Link>* const embed = map_->find("embed.weight");
-  if (head == nullptr || embed == nullptr || map_->find("head.weight") != nullptr) return;
-  const TensorInfo& table = *source_->find(map_->theirs()[embed->front().theirs].name);
-  bool equal = head->shape == table.shape && head->dtype == table.dtype;
-  const int64_t size = base::size_of(head->dtype), step = WeightReader::kBufferBytes / size;
-  std::vector<std::byte> a, b;
-  for (int64_t at = 0; equal && at < head->count(); at += step) {
-    const int64_t n = std::min(step, head->count() - at);
-    a.resize(static_cast<size_t>(n * size)), b.resize(a.size());
-    source_->read(*head, at, a), source_->read(table, at, b);
-    equal = std::memcmp(a.data(), b.data(), a.size()) == 0;
+bool ModelFolder::is_equal(const TensorInfo& a, const TensorInfo& b) {
+  if (a.shape != b.shape || a.dtype != b.dtype) return false;
+  const int64_t size = base::size_of(a.dtype), step = WeightReader::kBufferBytes / size;
+  std::vector<std::byte> x, y;
+  for (int64_t at = 0; at < a.count(); at += step) {
+    const int64_t n = std::min(step, a.count() - at);
+    x.resize(static_cast<size_t>(n * size)), y.resize(x.size());
+    source_->read(a, at, x), source_->read(b, at, y);
+    if (std::memcmp(x.data(), y.data(), x.size()) != 0) return false;
   }
-  if (!equal)
+  return true;
+}
+
+void ModelFolder::check_copies() {
+  const auto stored = [&](const std::string& ours) -> const TensorInfo& {
+    return *source_->find(map_->theirs()[map_->find(ours)->front().theirs].name);
+  };
+  const TensorInfo* const head = source_->find("lm_head.weight");
+  if (head != nullptr && map_->find("embed.weight") != nullptr && map_->find("head.weight") == nullptr &&
+      !is_equal(*head, stored("embed.weight")))
     base::fail_user(
         "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to "
         "false to train "
         "both, or remove lm_head.weight",
-        source_->path().string(), table.name);
+        source_->path().string(), stored("embed.weight").name);
+  for (const TheirTensor& t : map_->theirs()) {
+    if (!t.copy) continue;
+    const TensorInfo& original = stored(map_->ours()[t.links[0].ours].name);
+    if (!is_equal(*source_->find(t.name), original))
+      base::fail_user(
+          "'{}': {} differs from {}; multi-token prediction shares the model's embedding and head. Leave "
+          "model.mtp.layers out to train without it",
+          source_->path().string(), t.name, original.name);
+  }
 }
 
 }  // namespace quintet::hf

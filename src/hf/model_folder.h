@@ -18,11 +18,13 @@ class ModelFolder {
   // For the user: what was left out or converted.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // With tied embeddings, files may also have the head: it must be equal. Reads both. UserError otherwise.
-  void check_tied_head();
+  // Tensors that repeat another one must equal it: the head with tied embeddings, embedding and head of
+  // multi-token prediction. Reads both. UserError otherwise.
+  void check_copies();
 
  private:
   void check(const config::Model& model, int64_t predict_layers);
+  bool is_equal(const TensorInfo& a, const TensorInfo& b);
 
   std::unique_ptr<TensorSource> source_;
   std::unique_ptr<NameMap> map_;

@@ -154,7 +154,7 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
   std::map<size_t, const config::HfWeight*> chosen;
   for (const config::HfWeight& row : rows) {
     const auto found = by_pattern.find(row.ours);
-    if (found == by_pattern.end()) continue;
+    if (found == by_pattern.end() || row.copy) continue;
     for (const auto& [index, block] : found->second) {
       const bool present = is_there(full_name(row, block, 0));
       if (const auto before = chosen.find(index); before != chosen.end()) {
@@ -165,7 +165,7 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
   }
   for (const config::HfWeight& row : rows) {
     const auto found = by_pattern.find(row.ours);
-    if (found == by_pattern.end()) continue;
+    if (found == by_pattern.end() || row.copy) continue;
     for (const auto& [index, block] : found->second) {
       if (chosen.at(index) != &row) continue;
       const bool by_expert = row.theirs.find("{e}") != std::string::npos;
@@ -185,6 +185,14 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
   for (const std::string& name : order) {
     theirs_.push_back(assemble(name, theirs_.size(), tensors.at(name), ours_));
     for (const Link& link : theirs_.back().links) links_[ours_[link.ours].name].push_back(link);
+  }
+  for (const config::HfWeight& row : rows) {
+    const auto found = by_pattern.find(row.ours);
+    const std::string name = full_name(row, "", 0);
+    if (!row.copy || found == by_pattern.end() || (has && !has(name))) continue;
+    const Part part{.ours = found->second[0].first, .expert = -1, .dims = parse_layout(row.layout)};
+    theirs_.push_back(assemble(name, theirs_.size(), {part}, ours_));
+    theirs_.back().copy = true;
   }
 }
 

@@ -28,6 +28,7 @@ struct TheirTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<Link> links;  // in the order of concatenation
+  bool copy = false;        // of a parameter that another tensor stores, which NameMap::find names
 };
 
 class NameMap {

@@ -22,6 +22,9 @@
 //   blocks.{i}.attn.wkv_down.weight [kv_rank, embed], kv_norm.weight [kv_rank]
 //   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank]
 //   blocks.{i}.attn.wk_rope.weight [1, rope, embed]
+// With multi-token prediction, a block blocks.{layers}, which also has
+//   blocks.{i}.embed_norm.weight, hidden_norm.weight, final_norm.weight [embed]
+//   blocks.{i}.join_embed.weight, join_hidden.weight [embed, embed]
 // Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2 and neox.
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.

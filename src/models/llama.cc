@@ -34,22 +34,42 @@ class Llama {
     ValueId x = b_.scale(b_.embedding(table, b_.ids()), m_.embed_scale);
     for (int64_t i = 0; i < m_.layers; ++i) {
       b_.next_block();
-      const std::string name = fmt::format("blocks.{}.", i);
-      x = residual(x, name + "attn", [&](ValueId a) {
-        return latent() ? latent_attention(b_, m_, a, name + "attn.") : attention(a, i, name + "attn.");
-      });
-      x = residual(x, name + "ffn", [&](ValueId f) {
-        return m_.moe.in_block(i) ? expert_feed_forward(b_, m_, f, name + "ffn.")
-                                  : dense_feed_forward(b_, m_, f, m_.ffn, name + "ffn.");
-      });
+      x = block(x, i);
     }
     b_.next_block();
     x = norm(x, "final_norm.weight", embed());
-    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, init_stddev(m_)),
-            m_.logit_soft_cap);
+    const ValueId head = m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, init_stddev(m_));
+    if (m_.mtp.layers > 0 && b_.options().mode == graph::Mode::Train) predict_next(x, table, head);
+    b_.head(x, head, m_.logit_soft_cap);
   }
 
  private:
+  ValueId block(ValueId x, int64_t i) {
+    const std::string name = fmt::format("blocks.{}.", i);
+    x = residual(x, name + "attn", [&](ValueId a) {
+      return latent() ? latent_attention(b_, m_, a, name + "attn.") : attention(a, i, name + "attn.");
+    });
+    return residual(x, name + "ffn", [&](ValueId f) {
+      return m_.moe.in_block(i) ? expert_feed_forward(b_, m_, f, name + "ffn.")
+                                : dense_feed_forward(b_, m_, f, m_.ffn, name + "ffn.");
+    });
+  }
+
+  // Multi-token prediction (DeepSeek-V3): one more block joins the model's output with the embedding of the
+  // next token and predicts the one after it, with the model's own embedding and head. x has passed the final
+  // norm, as in Megatron and vLLM. The block has the head's label, so a pipeline keeps it on the last stage.
+  void predict_next(ValueId x, ValueId table, ValueId head) {
+    const std::string name = fmt::format("blocks.{}.", m_.layers);
+    const auto joined = [&](ValueId part, const std::string& word) {
+      return b_.linear(norm(part, name + word + "_norm.weight", embed()),
+                       b_.weight(name + "join_" + word + ".weight", {embed(), embed()}, init_stddev(m_)));
+    };
+    const ValueId next = b_.scale(b_.embedding(table, b_.next_ids()), m_.embed_scale);
+    ValueId y = b_.add(joined(next, "embed"), joined(x, "hidden"));
+    y = norm(block(y, m_.layers), name + "final_norm.weight", embed());
+    b_.next_token_loss(y, head, m_.mtp.loss);
+  }
+
   bool latent() const { return m_.mla.kv_rank > 0; }
   DimSize vocab() const { return {Dim::Vocab, m_.vocab}; }
   DimSize embed() const { return {Dim::Embed, m_.embed}; }

@@ -247,7 +247,7 @@ void write_logits(config::Recipe recipe, const std::vector<int32_t>& ids, const 
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(recipe, world, {.threads = train::kernel_threads(recipe, 1), .infer = true});
     hf::ModelFolder folder(recipe.model.hf, recipe.model, train::model_tensors(rank));
-    folder.check_tied_head();
+    folder.check_copies();
     train::load_hf(rank, folder);
     rank.executor().run(rank.compiled().step, [&](int, const auto& inputs) {
       for (const auto& [spec, data] : inputs)

@@ -94,6 +94,12 @@ void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool 
   record.set("experts", std::span<const observe::Record>(blocks));
 }
 
+void add_next_token_loss(observe::Record& record, std::span<const Rank::Sum> sums, int64_t labels) {
+  for (const Rank::Sum& sum : sums)
+    if (sum.kind == graph::SumKind::NextTokenLoss)
+      record.set("next_token_loss", labels > 0 ? sum.values[0] / static_cast<double>(labels) : 0.0);
+}
+
 std::string LoadAlarm::check(int64_t step, std::span<const ExpertUse> uses) {
   if (last_ > 0 && step - last_ < kQuietSteps) return {};
   const auto is_bad = [](const ExpertUse& use) { return use.utilisation() < kMinUtilisation; };

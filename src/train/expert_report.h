@@ -43,6 +43,9 @@ std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config
 inline constexpr int64_t kShortLoads = 256;
 void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool whole);
 
+// Adds next_token_loss, the mean of multi-token prediction over the labels of the step, where a model has it.
+void add_next_token_loss(observe::Record& record, std::span<const Rank::Sum> sums, int64_t labels);
+
 // The block with the largest max_over_mean; null when `uses` is empty.
 const ExpertUse* worst(std::span<const ExpertUse> uses);
 

@@ -249,7 +249,7 @@ class RankLoop {
         load_plan_ = plan_load(*rank_, *saved_, start_.load);
       } else {
         hf_.emplace(recipe_.model.hf, recipe_.model, model_tensors(*rank_));
-        if (first_) hf_->check_tied_head();
+        if (first_) hf_->check_copies();
       }
     } catch (...) {
       failure = std::current_exception();
@@ -442,6 +442,7 @@ class RankLoop {
     const std::vector<ExpertUse> experts = expert_uses(rank_->step_sums(), recipe_);
     add_experts(record, experts, is_logged(number));
     add_roundings(record, *rank_);
+    add_next_token_loss(record, rank_->step_sums(), step.tokens);
     const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line, kWarning);

@@ -237,6 +237,34 @@ TEST(Batches, ARankReadsOnlyItsOwnRows) {
                   "token 300");
 }
 
+// Multi-token prediction: the next row, but never that of another document or past the sequence.
+TEST(Batches, NextRowsStayWithinTheDocument) {
+  const auto every_third = [](const LabelSite& site) { return site.position % 3 != 0; };
+  const Batches some = batches(29, {4, 2, 1, 2}, {}, every_third);
+  int64_t kept = 0, ends = 0, masked = 0;
+  for (int64_t step = 0; step < 5; ++step) {
+    Row ids(2 * kSeq), labels(ids), documents(ids), next_ids(ids), next_labels(ids);
+    some.fill(step, 0, 1,
+              {.ids = ids,
+               .labels = labels,
+               .documents = documents,
+               .next_ids = next_ids,
+               .next_labels = next_labels});
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const bool has_next = (i + 1) % kSeq != 0 && documents[i + 1] == documents[i];
+      EXPECT_EQ(next_ids[i], has_next ? ids[i + 1] : 0);
+      EXPECT_EQ(next_labels[i], has_next ? labels[i + 1] : kIgnored);
+      ++(has_next ? kept : ends);
+      masked += has_next && labels[i + 1] == kIgnored;
+    }
+  }
+  EXPECT_GT(kept, 10);
+  EXPECT_GT(ends, 10);
+  EXPECT_GT(masked, 3);
+  Row alone(2 * kSeq);
+  EXPECT_THROW(some.fill(0, 0, 1, {.ids = alone, .next_ids = alone}), base::InternalError);
+}
+
 TEST(Batches, UnrequestedBuffersMayBeNull) {
   const Batches some = batches(29, {4, 2, 1, 2});
   Row ids(2 * kSeq);

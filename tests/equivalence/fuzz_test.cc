@@ -266,6 +266,14 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["heads rotated in part"] += m.rotary_dim > 0;
     seen["gelu gates under tp"] += m.activation == config::Activation::Gelu && p.tp > 1;
     seen["neox under tp"] += m.family == config::Family::Neox && p.tp > 1;
+    const bool predicts = m.mtp.layers > 0;
+    seen["multi-token prediction under pp, untied"] += predicts && p.pp > 1 && !m.tied;
+    seen["multi-token prediction under pp, tied"] += predicts && p.pp > 1 && m.tied;
+    seen["multi-token prediction under tp"] += predicts && p.tp > 1;
+    seen["multi-token prediction under cp"] += predicts && p.cp > 1;
+    seen["multi-token prediction with zero 3"] += predicts && p.zero == 3;
+    seen["multi-token prediction with experts"] += predicts && p.ep > 1;
+    seen["multi-token prediction with chunked loss"] += predicts && c.recipe.loss.chunk > 0;
     seen["one token"] += c.mask == MaskKind::OneToken && p.dp() > 1;
     seen["16 ranks"] += p.world() == 16;
     seen["packed"] += c.recipe.data.pack;

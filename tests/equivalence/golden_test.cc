@@ -85,6 +85,7 @@ config::Model model_of(const Json& j) {
   m.logit_soft_cap = j.value("logit_soft_cap", 0.0);
   m.parallel_blocks = j.value("parallel_blocks", false);
   if (j.contains("moe")) m.moe = moe_of(j["moe"]);
+  if (j.contains("mtp")) m.mtp = {.layers = j["mtp"]["layers"], .loss = j["mtp"]["loss"]};
   if (j.contains("mla")) {
     const Json& a = j["mla"];
     m.mla = {.kv_rank = a["kv_rank"],
@@ -154,7 +155,8 @@ train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, cons
 
 // Auxiliary losses, summed over the blocks.
 void expect_losses(const Rank& rank, const Json& golden) {
-  for (const graph::SumKind kind : {graph::SumKind::BalanceLoss, graph::SumKind::ZLoss}) {
+  using graph::SumKind;
+  for (const SumKind kind : {SumKind::BalanceLoss, SumKind::ZLoss, SumKind::NextTokenLoss}) {
     const std::string name(to_string(kind));
     if (!golden.contains(name)) continue;
     double sum = 0;
@@ -176,6 +178,7 @@ std::vector<config::Parallel> layouts_of(const config::Model& model) {
       {.cp = 2, .cp_method = ContextMethod::Ring},
       {.cp = 2, .cp_method = ContextMethod::Ulysses},
   };
+  if (model.mtp.layers > 0) layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {1, 0}});
   if (model.moe.experts == 0) return layouts;
   layouts.push_back({.tp = 2, .etp = 2});
   if (model.moe.experts % 2 == 0) {
@@ -251,7 +254,8 @@ INSTANTIATE_TEST_SUITE_P(All, Golden,
                          testing::Values("gemma2", "gemma3", "olmo2", "smollm3", "neox", "neox_sequential",
                                          "llama", "llama3_rope_tied", "yarn_rope", "qwen2", "qwen3",
                                          "mistral", "packed_documents", "gpt2", "mixtral", "top_k_first",
-                                         "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank"),
+                                         "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank",
+                                         "deepseek_mtp", "llama_mtp"),
                          [](const auto& info) { return info.param; });
 
 // Weights after three steps against torch.optim.Muon and AdamW (tests/golden/make_muon_golden.py): matrices

@@ -233,6 +233,7 @@ class Generator {
   // What distinguishes GPT-OSS, DBRX and Llama 4.
   void more_variations(config::Model& m) {
     if (m.moe.experts > 0) expert_variations(m);
+    if (m.family == config::Family::Llama && chance(1, 4)) m.mtp = {.layers = 1, .loss = 0.5};
     if (m.family != config::Family::Llama || m.mla.kv_rank > 0 || chance(1, 2)) return;
     m.out_bias = chance(1, 3);
     m.attention_sinks = chance(1, 2);
@@ -253,7 +254,7 @@ class Generator {
     if (m.ffn > 0) m.ffn = 16 * r.parallel.tp;
     if (m.moe.shared_ffn > 0) m.moe.shared_ffn = 16 * r.parallel.tp;
     if (chance(1, 4)) r.precision.fp8_match = {"*.attn.*"};
-    if (chance(1, 3)) r.precision.fp8_head = true, m.vocab = 272;
+    if (chance(1, 3) && m.mtp.layers == 0) r.precision.fp8_head = true, m.vocab = 272;
   }
 
   // Biases and activations of experts, and scores on their inputs.

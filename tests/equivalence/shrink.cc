@@ -165,6 +165,7 @@ std::vector<Change> model_changes() {
       model([](Model& m) { m.logit_soft_cap = 0; }),
       model([](Model& m) { m.parallel_blocks = false; }),
       model([](Model& m) { m.rope_scaling = {}; }),
+      model([](Model& m) { m.mtp = {}; }),
   };
 }
 

@@ -89,6 +89,13 @@ CASES = {
         "kv_heads": 4, "head_dim": 6, "mla": {"kv_rank": 5, "q_rank": 0, "nope_dim": 4, "rope_dim": 2, "v_dim": 3},
     },
 }
+# Multi-token prediction; no library has a model with it to compare with.
+CASES["deepseek_mtp"] = {
+    **CASES["deepseek"], "layers": 1, "mtp": {"layers": 1, "loss": 0.3}, "document_lengths": [[5, 7], [3, 1, 8]],
+}
+CASES["llama_mtp"] = {
+    "layers": 1, "tied": True, "embed_scale": 2.0, "logit_soft_cap": 0.3, "mtp": {"layers": 1, "loss": 0.5},
+}
 
 
 def has_experts(g, block):
@@ -136,8 +143,11 @@ def shapes(g):
     out = {"embed.weight": [g["vocab"], e]}
     if g["family"] == "gpt2":
         out["positions.weight"] = [g["max_positions"], e]
-    for i in range(g["layers"]):
+    for i in range(g["layers"] + ("mtp" in g)):
         block = f"blocks.{i}."
+        if i == g["layers"]:
+            out.update({block + f"{name}_norm.weight": [e] for name in ("embed", "hidden", "final")})
+            out.update({block + f"join_{name}.weight": [e, e] for name in ("embed", "hidden")})
         if g["norms"] != "post":
             out[block + "attn_norm.weight"] = [e]
         if gpt2:
@@ -206,6 +216,13 @@ def batch(g):
                 documents.append(document)
                 labels.append(-1 if position == length - 1 or t % 5 == 4 else tokens[t + 1])
     return tokens, labels, positions, documents
+
+
+def next_rows(values, g, documents, none):
+    """Of a flat list: the value of the next row of the same document, or `none`."""
+    rows = range(len(values))
+    same = [t % g["seq"] < g["seq"] - 1 and documents[t] == documents[t + 1] for t in rows]
+    return [values[t + 1] if same[t] else none for t in rows]
 
 
 def rms_norm(x, weight, eps, offset=0.0):
@@ -430,7 +447,8 @@ def forward(g, p, tokens, labels, positions, documents):
     x = p["embed.weight"][tokens] * g["embed_scale"]
     if g["family"] == "gpt2":
         x = x + p["positions.weight"][positions]
-    for i in range(g["layers"]):
+
+    def block_of(x, i):
         block = f"blocks.{i}."
         before = x
         y = attend(norm_before(x, block + "attn"), p, i, g, positions, documents)
@@ -443,12 +461,29 @@ def forward(g, p, tokens, labels, positions, documents):
             y = experts(y, p, block, g, losses)
         else:
             y = gated(y, p, block + "ffn.", g["activation"])
-        x = x + norm_after(y, block + "ffn")
+        return x + norm_after(y, block + "ffn")
+
+    def loss_of(x, labels):
+        """The sum over labels."""
+        logits = soft_capped(x @ p["embed.weight" if g["tied"] else "head.weight"].T, g["logit_soft_cap"])
+        each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+        return (each * (labels >= 0)).sum()
+
+    for i in range(g["layers"]):
+        x = block_of(x, i)
     x = norm(x, "final_norm")
-    logits = soft_capped(x @ p["embed.weight" if g["tied"] else "head.weight"].T, g["logit_soft_cap"])
-    valid = labels >= 0
-    each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return (each * valid).sum() / valid.sum(), losses
+    count = (labels >= 0).sum()
+    if "mtp" in g:
+        last = f"blocks.{g['layers']}."
+        flat = documents.flatten().tolist()
+        following, further = (torch.tensor(next_rows(values.flatten().tolist(), g, flat, none)).reshape(tokens.shape)
+                              for values, none in ((tokens, 0), (labels, -1)))
+        e = norm(p["embed.weight"][following] * g["embed_scale"], last + "embed_norm")
+        h = norm(x, last + "hidden_norm")
+        y = torch.cat([e, h], -1) @ torch.cat([p[last + "join_embed.weight"], p[last + "join_hidden.weight"]], -1).T
+        losses["next_token_loss"] = loss_of(norm(block_of(y, g["layers"]), last + "final_norm"), further)
+        losses["next_token_loss"] = losses["next_token_loss"] * g["mtp"]["loss"] / count
+    return loss_of(x, labels) / count, losses
 
 
 def compute(case):
@@ -472,7 +507,10 @@ def write(case):
         "labels": labels, "positions": positions, "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
     }
     if "moe" in g:
-        head.update({name: value.item() for name, value in losses.items()})
+        head.update({name: losses[name].item() for name in ("balance_loss", "z_loss")})
+    if "mtp" in g:
+        head["next_ids"], head["next_labels"] = next_rows(tokens, g, documents, 0), next_rows(labels, g, documents, -1)
+        head["next_token_loss"] = losses["next_token_loss"].item() / g["mtp"]["loss"] * head["valid"]  # a sum
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     entries = [
         json.dumps({"name": name, "shape": list(value.shape), "grad": value.grad.flatten().tolist()})

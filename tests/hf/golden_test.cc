@@ -1,7 +1,9 @@
 // Folders that transformers wrote (models_test.py --write-goldens), with the logits that it computes in f64.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "base/error.h"
@@ -140,6 +142,104 @@ TEST(HfGolden, ExportIsByteIdentical) {
         config::read_hf_config(config::hf_config_text(c.model, *c.family, text, "float32", 64));
     EXPECT_TRUE(back.problems.empty());
     EXPECT_TRUE(back.model == c.model);
+  }
+}
+
+// transformers has no multi-token prediction, so a folder with its layer is made here: names and shapes are
+// those of DeepSeek-V3's and GLM-4.5's files.
+TEST(HfGolden, MultiTokenPredictionIsLoadedAndExported) {
+  for (const std::string name : {"deepseek_v3", "glm4_moe"}) {
+    SCOPED_TRACE(name);
+    const TempFolder temp;
+    const base::Path folder = temp / "folder";
+    config::Recipe plain = golden_recipe(kGoldens / name);
+    plain.model.mtp = {.layers = 1, .loss = 0.3};
+    config::Recipe recipe = plain;
+    recipe.model.hf = folder.string();
+    const std::string original = base::read_file(kGoldens / name / "config.json");
+    const config::HfFamily& family = *config::read_hf_config(original).family;
+    comm::run_local_world(1, [&](comm::World& world) {
+      const train::Rank rank(plain, world, {});
+      std::vector<checkpoint::TensorInfo> tensors = train::model_tensors(rank);
+      for (checkpoint::TensorInfo& t : tensors) t.dtype = base::DType::F32;
+      const base::Path own = temp / "own.safetensors";
+      checkpoint::write_safetensors(own.string(), tensors, {}, [&](size_t i, std::span<std::byte> out) {
+        auto* const values = reinterpret_cast<float*>(out.data());
+        for (size_t k = 0; k < out.size() / 4; ++k)
+          values[k] = static_cast<float>(static_cast<int>((k * 37 + i * 101) % 1009) - 504) / 1024;
+      });
+      hf::MappedSource mapped(hf::open_tensors(own), hf::NameMap(family, plain.model, tensors, {}));
+      hf::write_folder(folder, mapped, {.dtype = [](const auto& t) { return t.dtype; }, .shard_bytes = 4000});
+    });
+    base::write_file_atomically(folder / "config.json",
+                                config::hf_config_text(plain.model, family, original, "float32", 64));
+    const config::HfConfig written = config::read_hf_config(base::read_file(folder / "config.json"));
+    EXPECT_EQ(written.predict_layers, 1);
+    EXPECT_EQ(written.model.mtp.layers, 0) << "a recipe decides";
+
+    const auto source = hf::open_tensors(folder);
+    const int64_t embed = plain.model.embed, vocab = plain.model.vocab;
+    const std::string layer = fmt::format("model.layers.{}.", plain.model.layers);
+    using Shape = std::vector<int64_t>;
+    for (const auto& [tensor, shape] :
+         std::map<std::string, Shape>{{"embed_tokens.weight", {vocab, embed}},
+                                      {"enorm.weight", {embed}},
+                                      {"hnorm.weight", {embed}},
+                                      {"eh_proj.weight", {embed, 2 * embed}},
+                                      {"input_layernorm.weight", {embed}},
+                                      {"shared_head.norm.weight", {embed}},
+                                      {"shared_head.head.weight", {vocab, embed}}}) {
+      ASSERT_NE(source->find(layer + tensor), nullptr) << tensor;
+      EXPECT_EQ(source->find(layer + tensor)->shape, shape) << tensor;
+    }
+
+    const std::vector<tools::Tensor> expected = weights_in(recipe, nullptr);
+    // The embedding of the next token is the first half of eh_proj's input.
+    std::vector<float> joined(static_cast<size_t>(2 * embed));
+    source->read(*source->find(layer + "eh_proj.weight"), 0, std::as_writable_bytes(std::span(joined)));
+    for (const auto& [ours, at] :
+         {std::pair{".join_embed.weight", int64_t{0}}, std::pair{".join_hidden.weight", embed}}) {
+      const auto found = std::find_if(expected.begin(), expected.end(),
+                                      [&](const tools::Tensor& t) { return t.name.ends_with(ours); });
+      ASSERT_NE(found, expected.end());
+      for (int64_t k = 0; k < embed; ++k)
+        EXPECT_EQ(found->values[static_cast<size_t>(k)],
+                  static_cast<double>(joined[static_cast<size_t>(at + k)]));
+    }
+    for (const auto& layout :
+         std::vector<std::vector<std::string>>{{"parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3"},
+                                               {"parallel.pp=2", "parallel.dp_shard=2", "parallel.zero=1"}}) {
+      config::Recipe spread = golden_recipe(kGoldens / name, layout);
+      spread.model = recipe.model;
+      const std::vector<tools::Tensor> got = weights_in(spread, nullptr);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t t = 0; t < got.size(); ++t)
+        EXPECT_EQ(got[t].values, expected[t].values) << got[t].name << " with " << layout[0];
+    }
+
+    // Files whose copies are not equal have another model, and files without the layer none.
+    const auto refusal = [&](const std::string& without, const std::string& changed) {
+      const TempFolder other;
+      std::vector<checkpoint::TensorInfo> list;
+      for (const checkpoint::TensorInfo& t : source->tensors())
+        if (t.name != without) list.push_back(t);
+      checkpoint::write_safetensors(other / "model.safetensors", list, {}, [&](size_t i, auto out) {
+        source->read(*source->find(list[i].name), 0, out);
+        if (list[i].name == changed) out[5] ^= std::byte{1};
+      });
+      base::write_file_atomically(other / "config.json", base::read_file(folder / "config.json"));
+      config::Recipe here = recipe;
+      here.model.hf = other.path().string();
+      return test::user_error([&] {
+        comm::run_local_world(1, [&](comm::World& world) {
+          const train::Rank rank(here, world, {});
+          hf::ModelFolder(here.model.hf, here.model, train::model_tensors(rank)).check_copies();
+        });
+      });
+    };
+    EXPECT_CONTAINS(refusal("", layer + "shared_head.head.weight"), "differs from lm_head.weight");
+    EXPECT_CONTAINS(refusal("", layer + "embed_tokens.weight"), "differs from model.embed_tokens.weight");
+    EXPECT_CONTAINS(refusal(layer + "eh_proj.weight", ""), layer + "eh_proj.weight is missing");
   }
 }
 

@@ -71,6 +71,42 @@ std::set<std::string> difference(const std::map<std::string, std::string>& a,
   return only;
 }
 
+// Multi-token prediction exists in training only, in the head's block.
+TEST(Build, PredictionOfFurtherTokens) {
+  Model model = small_llama();
+  const auto plain = parameters(build(model, options()));
+  model.mtp = {.layers = 1, .loss = 0.3};
+  const Graph g = build(model, options());
+  graph::verify(g, "test");
+  EXPECT_EQ(difference(parameters(g), plain),
+            (std::set<std::string>{
+                "blocks.2.attn.wk.weight", "blocks.2.attn.wo.weight", "blocks.2.attn.wq.weight",
+                "blocks.2.attn.wv.weight", "blocks.2.attn_norm.weight", "blocks.2.embed_norm.weight",
+                "blocks.2.ffn.down.weight", "blocks.2.ffn.gate.weight", "blocks.2.ffn.up.weight",
+                "blocks.2.ffn_norm.weight", "blocks.2.final_norm.weight", "blocks.2.hidden_norm.weight",
+                "blocks.2.join_embed.weight", "blocks.2.join_hidden.weight"}));
+  EXPECT_EQ(parameters(g).at("blocks.2.join_embed.weight"), "f32[embed=16, embed=16] 3");
+  EXPECT_EQ(g.num_blocks, 4);
+  EXPECT_EQ(count_nodes(g, "loss_grad"), 2);
+  ASSERT_EQ(g.step_sums.size(), 1u);
+  EXPECT_EQ(g.step_sums[0].kind, graph::SumKind::NextTokenLoss);
+  EXPECT_TRUE(g.find(graph::InputSpec{.kind = graph::InputKind::NextLabels}).valid());
+  for (const Mode mode : {Mode::Evaluate, Mode::Infer, Mode::Score})
+    EXPECT_EQ(parameters(build(model, options(mode))), plain);
+  // A pattern that matches only these parameters is no error where they do not exist.
+  BuildOptions frozen = options();
+  frozen.groups = {{.match = "blocks.2.*", .update = false}};
+  build(model, frozen);
+  frozen.mode = Mode::Evaluate;
+  build(model, frozen);
+  // Only what the second head needs is differentiated when the rest is frozen.
+  BuildOptions alone = options();
+  alone.groups = {{.match = "blocks.2.*", .update = true}, {.match = "*", .update = false}};
+  const Graph last = build(model, alone);
+  EXPECT_EQ(count_nodes(last, "linear_dw"), 0);
+  EXPECT_EQ(count_nodes(last, "linear_dx"), 1);
+}
+
 TEST(Build, LlamaParameters) {
   Model model = small_llama();
   model.layers = 1;

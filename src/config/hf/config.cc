@@ -178,6 +178,7 @@ const HfFamily* hf_family_of(const Model& model, std::string* why_not) {
       continue;
     }
     copy_training_settings(model, back.model);
+    if (back.predict_layers == model.mtp.layers) back.model.mtp = model.mtp;
     if (back.model == model) return &family;
   }
   if (why_not != nullptr)
@@ -211,7 +212,7 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
     }
     config.erase("quantization_config");
     config.erase("num_mtp_layers");
-    if (before.predict_layers > 0) config["num_nextn_predict_layers"] = 0;
+    if (before.predict_layers > 0) config["num_nextn_predict_layers"] = model.mtp.layers;
   }
   const bool old = config.contains("torch_dtype");
   config[old ? "torch_dtype" : "dtype"] = dtype;
@@ -234,7 +235,9 @@ bool is_free_beside_hf(std::string_view key, bool upcycling) {
                                                    "model.moe.drop",
                                                    "model.moe.capacity_group",
                                                    "model.moe.pad",
-                                                   "model.moe.force_balance"};
+                                                   "model.moe.force_balance",
+                                                   "model.mtp.layers",
+                                                   "model.mtp.loss"};
   return kFree.contains(key) || key.starts_with("model.rope_scaling.") ||
          (upcycling && key.starts_with("model.moe."));
 }

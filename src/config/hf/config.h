@@ -17,7 +17,7 @@ inline constexpr const char* kHfConfigFile = "config.json";
 struct HfConfig {
   const HfFamily* family = nullptr;  // null: unknown model_type
   Model model;                       // values that are derived are filled in
-  int64_t predict_layers = 0;        // blocks for multi-token prediction after the model's: not loaded
+  int64_t predict_layers = 0;        // blocks for multi-token prediction after the model's
   std::vector<std::string> problems;
 };
 // Never throws: a text that is not a JSON object is a problem.

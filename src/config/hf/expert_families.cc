@@ -279,11 +279,10 @@ Keys glm4_moe_keys() {
         value({"routed_scaling_factor"}, 1.0, &Model::moe, &Moe::scale),
         value({"norm_topk_prob"}, true, &Model::moe, &Moe::normalise),
         value({"n_group"}, 1, &Model::moe, &Moe::groups),
-        value({"topk_group"}, 1, &Model::moe, &Moe::groups_kept),
-        irrelevant({"num_nextn_predict_layers", "num_mtp_layers"})}});
+        value({"topk_group"}, 1, &Model::moe, &Moe::groups_kept), next_token_layers()}});
 }
 
-Weights glm4_moe_weights(const Model&) {
+Weights glm4_moe_weights(const Model& m) {
   return joined<Weights>(
       {llama_ends(),
        llama_attention(),
@@ -291,7 +290,8 @@ Weights glm4_moe_weights(const Model&) {
        llama_ffn(),
        split_experts(),
        fused_experts(),
-       shared_weights("shared_experts")});
+       shared_weights("shared_experts"),
+       next_token_weights(m)});
 }
 
 }  // namespace quintet::config::hf_parts

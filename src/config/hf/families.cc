@@ -199,8 +199,7 @@ Keys deepseek_v3_keys() {
         only("topk_method", "noaux_tc"), only("scoring_func", "sigmoid"), only("rope_interleave", true),
         value({"norm_topk_prob"}, true, &Model::moe, &Moe::normalise),
         value({"n_group"}, 8, &Model::moe, &Moe::groups),
-        value({"topk_group"}, 4, &Model::moe, &Moe::groups_kept),
-        irrelevant({"num_nextn_predict_layers", "num_mtp_layers"})}});
+        value({"topk_group"}, 4, &Model::moe, &Moe::groups_kept), next_token_layers()}});
 }
 
 // One rate for the three places.
@@ -295,7 +294,8 @@ Weights deepseek_weights(const Model& m) {
        llama_ffn(),
        split_experts(),
        fused_experts(),
-       shared_weights("shared_experts")});
+       shared_weights("shared_experts"),
+       next_token_weights(m)});
 }
 
 // Conv1D stores [in, out].

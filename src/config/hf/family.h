@@ -24,8 +24,10 @@ namespace quintet::config {
 //           single elements. "~" after a dim: its two halves are interleaved (0, n/2, 1, n/2 + 1, ...)
 // Rows whose parameter the model lacks do not apply. A second row of the same parameter is another way in
 // which files store it: reading takes the one that is there, writing the first.
+// A row that is a copy repeats a parameter that another row stores: written, and equal where it is read.
 struct HfWeight {
   std::string ours, theirs, layout;
+  bool copy = false;
 };
 
 struct HfKey;  // keys.h

@@ -132,6 +132,14 @@ HfKey balance_loss(const char* name, double absent) {
   return value({name}, absent, &Model::moe, &Moe::balance_loss);
 }
 
+HfKey next_token_layers() {
+  HfKey key = irrelevant({"num_nextn_predict_layers", "num_mtp_layers"});
+  key.write = [](const Model& m, HfJson& config) {
+    if (m.mtp.layers > 0) config["num_nextn_predict_layers"] = m.mtp.layers;
+  };
+  return key;
+}
+
 HfKey shared_experts() {
   return {
       .names = {"n_shared_experts"},
@@ -189,6 +197,18 @@ Weights split_experts() {
           {"blocks.{i}.ffn.experts.gate.weight", "layers.{i}.mlp.experts.{e}.gate_proj.weight", "1 2"},
           {"blocks.{i}.ffn.experts.up.weight", "layers.{i}.mlp.experts.{e}.up_proj.weight", "1 2"},
           {"blocks.{i}.ffn.experts.down.weight", "layers.{i}.mlp.experts.{e}.down_proj.weight", "1 2"}};
+}
+
+Weights next_token_weights(const Model& m) {
+  if (m.mtp.layers == 0) return {};
+  const std::string block = "layers.{i}.", own = fmt::format("layers.{}.", m.layers);
+  return {{"blocks.{i}.embed_norm.weight", block + "enorm.weight", "0"},
+          {"blocks.{i}.hidden_norm.weight", block + "hnorm.weight", "0"},
+          {"blocks.{i}.join_embed.weight", block + "eh_proj.weight", "0 +1"},
+          {"blocks.{i}.join_hidden.weight", block + "eh_proj.weight", "0 +1"},
+          {"blocks.{i}.final_norm.weight", block + "shared_head.norm.weight", "0"},
+          {"embed.weight", own + "embed_tokens.weight", "0 1", true},
+          {m.tied ? "embed.weight" : "head.weight", own + "shared_head.head.weight", "0 1", true}};
 }
 
 Weights shared_weights(const std::string& name) {

@@ -36,7 +36,8 @@ HfKey attention_bias(bool absent);  // on q, k, v and o
 HfKey no_rope_layers();             // RoPE in all layers but every n-th: no_rope_layers, or else the interval
 HfKey soft_cap(const std::string& name, double absent, double Model::*field);  // null: none
 HfKey balance_loss(const char* name, double absent);
-HfKey shared_experts();  // counted in widths of one expert
+HfKey shared_experts();     // counted in widths of one expert
+HfKey next_token_layers();  // HfConfig::predict_layers: a recipe decides whether they are trained
 
 // ---- weights
 
@@ -47,6 +48,7 @@ Weights llama_ffn();
 Weights fused_experts();  // in one tensor, gate and up joined: how transformers 5 keeps them in memory
 Weights split_experts();
 Weights shared_weights(const std::string& name);
+Weights next_token_weights(const Model& m);  // of multi-token prediction, as DeepSeek names them
 
 // ---- families
 
