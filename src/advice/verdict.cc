@@ -396,7 +396,11 @@ std::vector<std::string> warnings_of(const plan::Report& r) {
 }
 
 std::string to_text(const Verdict& v) {
-  std::string out = fmt::format("verdict: {}\n", v.text);
+  std::string out = v.answer < 0 ? v.text + "\n"
+                                 : fmt::format(
+                                       "strategies, from the simplest up; -> is the first within {:.0f} % of "
+                                       "the fastest\n",
+                                       100 * (kNearBest - 1));
   for (size_t i = 0; i < v.rungs.size(); ++i)
     out += fmt::format("{} {:<13} {}\n", static_cast<int>(i) == v.answer ? "->" : "  ", v.rungs[i].name,
                        v.rungs[i].text);

@@ -87,13 +87,10 @@ class Filler {
       fill(key, otherwise, why);
   }
   [[noreturn]] void unknown_model() const {
-    std::vector<std::string> names;
-    for (const config::Model& m : config::presets()) names.push_back(m.preset);
-    const auto near = base::nearest_word(q_.model, names);
-    std::string all;
-    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-    base::fail_user("unknown model '{}'{}; known models: {}", q_.model,
-                    near ? fmt::format(" (did you mean '{}'?)", *near) : "", all);
+    const std::string near = config::likely_preset(q_.model);
+    base::fail_user("unknown model '{}'{}; {}", q_.model,
+                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                    config::presets_beside(near));
   }
 
   const RecipeRequest& q_;

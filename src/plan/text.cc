@@ -25,6 +25,18 @@ std::string axes_text(const config::Parallel& p) {
   return out.empty() ? "one rank" : out;
 }
 
+std::string layout_text(const config::Recipe& r) {
+  const config::Parallel& p = r.parallel;
+  std::string out = axes_text(p);
+  if (p.ep > 1 || p.etp > 1) out += fmt::format(", ep {} etp {}", p.ep, p.etp);
+  if (p.dp_shard * p.cp > 1) out += fmt::format(", zero {}", p.zero);
+  if (p.sequence_parallel) out += ", sequence parallelism";
+  if (p.cp > 1) out += fmt::format(", cp by {}", config::name_of(p.cp_method));
+  if (r.memory.recompute != config::RecomputeKind::None)
+    out += fmt::format(", recompute {}", config::name_of(r.memory.recompute));
+  return out;
+}
+
 std::string number_text(double x) {
   return std::abs(x) < 9999.5 ? fmt::format("{:.4g}", x) : thousands(std::llround(x));
 }
@@ -75,14 +87,7 @@ class Page {
          c.accelerator.title.empty() ? c.accelerator.name : c.accelerator.title);
     line("  cluster   {} of {}, {} inside, {} between", counted(c.nodes, "node"), c.per_node,
          c.inner.title.empty() ? "nothing" : c.inner.title, c.nodes == 1 ? "nothing" : c.outer.title);
-    std::string more;
-    if (p.ep > 1 || p.etp > 1) more += fmt::format(", ep {} etp {}", p.ep, p.etp);
-    if (p.dp_shard * p.cp > 1) more += fmt::format(", zero {}", p.zero);
-    if (p.sequence_parallel) more += ", sequence parallelism";
-    if (p.cp > 1) more += fmt::format(", cp by {}", config::name_of(p.cp_method));
-    if (r.memory.recompute != config::RecomputeKind::None)
-      more += fmt::format(", recompute {}", config::name_of(r.memory.recompute));
-    line("  layout    {}{}", axes_text(p), more);
+    line("  layout    {}", layout_text(r));
     line("  step      {} of {} tokens; {} of size {}{}", counted(r.batch.global, "sequence"),
          thousands(r.data.seq_len), counted(r.batch.accumulation, "micro-batch", "es"), r.batch.micro,
          p.pp > 1 ? fmt::format(", schedule {}{}", p.schedule,

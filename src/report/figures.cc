@@ -168,8 +168,8 @@ const char* const kSvg =
 
 std::string short_number(double v) {
   if (v == 0) return "0";
-  if (std::abs(v) >= 1e4) return base::human_count(v);
-  if (std::abs(v) >= 1e3) return base::thousands(std::llround(v));
+  for (const auto& [unit, letter] : {std::pair{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}})
+    if (std::abs(v) >= unit) return fmt::format("{:.4g}{}", v / unit, letter);
   if (std::abs(v) < 1e-3) {
     const std::string text = fmt::format("{:.2g}", v);
     const size_t e = text.find("e-0");
@@ -247,7 +247,7 @@ std::string chart(const Chart& c) {
       drawing += stroke(path, "raw", ink);
       drawing += stroke(path_of(thinned(averaged(p)), x, y), "train", ink);
     } else {
-      drawing += stroke(path, sparse || ideal ? "eval" : "train", ideal ? "var(--faint)" : ink);
+      drawing += stroke(path, (sparse && !c.log_x) || ideal ? "eval" : "train", ideal ? "var(--faint)" : ink);
     }
     if (sparse || p.x.size() == 1) {
       std::string dots;
@@ -344,13 +344,17 @@ std::string timeline(const Timeline& t) {
 std::string areas(const Areas& a) {
   if (a.seconds.size() < 2 || a.end <= 0) return {};
   std::vector<double> below(a.seconds.size(), 0);
-  double top = a.limit;
+  double top = 0;
   for (size_t i = 0; i < a.seconds.size(); ++i) {
     double sum = 0;
     for (const Areas::Class& c : a.classes) sum += c.bytes[i];
     top = std::max(top, sum);
   }
   if (top <= 0) return {};
+  // A limit far above would press the areas flat: it is named, not drawn.
+  constexpr double kFarAbove = 2.5;
+  const bool far = a.limit > kFarAbove * top;
+  if (!far) top = std::max(top, a.limit);
   const Scale x{0, a.end, false}, y{0, 1.03 * top, false};
   // Ticks at round numbers of the unit that the largest has.
   const double unit = top >= 1e12 ? 0x1p40 : top >= 1e9 ? 0x1p30 : top >= 1e6 ? 0x1p20 : 0x1p10;
@@ -371,8 +375,13 @@ std::string areas(const Areas& a) {
     drawing += fmt::format("<path style=\"fill:{}\" d=\"{}{}z\"/>\n", colour(c.colour), up, down);
     items.push_back({c.name, colour(c.colour)});
   }
-  std::string labels = y_labels(ticks, y, [](double v) { return base::human_bytes(std::llround(v)); });
-  if (a.limit > 0) {
+  const char* const name = unit == 0x1p40 ? "TiB" : unit == 0x1p30 ? "GiB" : unit == 0x1p20 ? "MiB" : "KiB";
+  std::string labels = y_labels(ticks, y, [&](double v) {
+    return v == 0 ? std::string("0") : fmt::format("{:.4g} {}", v / unit, name);
+  });
+  if (far) {
+    items.push_back({a.limit_text + ", above the chart", "var(--bad)", Mark::Dash});
+  } else if (a.limit > 0) {
     drawing += fmt::format("<path class=\"limit\" d=\"M0 {0:.1f}H1000\"/>\n", kUnits * (1 - y(a.limit)));
     labels += fmt::format("<span class=\"inplot\" style=\"top:{:.2f}%\">{}</span>", 100 * (1 - y(a.limit)),
                           escaped(a.limit_text));

@@ -48,10 +48,9 @@ class PlanPage {
     out_ += fmt::format(
         "<header><h1>{}<span class=\"chip {}\">{}</span></h1>\n<p class=\"soft\">{}; {} sequences of {} "
         "tokens per step, {} micro-batch{} of {}</p></header>\n",
-        escaped(title_), fits ? "good" : "bad", fits ? "fits" : "does not fit",
-        escaped(plan::axes_text(r.parallel)), base::thousands(r.batch.global),
-        base::thousands(r.data.seq_len), base::thousands(r.batch.accumulation),
-        r.batch.accumulation == 1 ? "" : "es", r.batch.micro);
+        escaped(title_), fits ? "good" : "bad", fits ? "fits" : "does not fit", escaped(plan::layout_text(r)),
+        base::thousands(r.batch.global), base::thousands(r.data.seq_len),
+        base::thousands(r.batch.accumulation), r.batch.accumulation == 1 ? "" : "es", r.batch.micro);
     for (const std::string& w : r_.warnings) out_ += fmt::format("<p class=\"bad\">{}</p>\n", escaped(w));
     for (const std::string& w : parts_.warnings)
       if (std::find(r_.warnings.begin(), r_.warnings.end(), w) == r_.warnings.end())

@@ -89,12 +89,13 @@ void add_findings(const FindingsOptions& o, const plan::Report& report, Findings
 }
 
 std::string text_before(const Findings& b, const plan::Assumptions& assumptions) {
-  std::string out = (b.verdict ? advice::to_text(*b.verdict) : "") +
+  std::string out = (b.verdict ? advice::to_text(*b.verdict) + "\n" : "") +
                     (b.search ? search::to_text(*b.search, assumptions) : "");
   if (b.emitted) {
     out += fmt::format("wrote {}\n", b.emitted->file);
     for (const std::string& what : b.emitted->to_do) out += fmt::format("  to fill in: {}\n", what);
   }
+  if (b.search && !b.search->best.empty()) out += "\n";
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -93,9 +94,7 @@ class RunPage {
  public:
   explicit RunPage(const std::vector<RunFiles>& runs) : runs_(runs), two_(runs.size() > 1) {
     for (const RunFiles& run : runs_) names_.push_back(run.name);
-    // Two runs of the same recipe are labelled by their folders.
-    if (two_ && names_[0] == names_[1])
-      for (size_t i = 0; i < 2; ++i) names_[i] = runs_[i].folder.lexically_normal().string();
+    if (two_ && names_[0] == names_[1]) name_by_folder();
   }
 
   std::string html() {
@@ -114,6 +113,24 @@ class RunPage {
   }
 
  private:
+  // Two runs of the same recipe are labelled by their folders, from where those differ on.
+  void name_by_folder() {
+    std::vector<base::Path> rest;
+    for (const RunFiles& run : runs_) {
+      const base::Path folder = std::filesystem::absolute(run.folder).lexically_normal();
+      rest.push_back(folder.has_filename() ? folder : folder.parent_path());
+    }
+    const base::Path first = rest[0];
+    auto [a, b] = std::mismatch(first.begin(), first.end(), rest[1].begin(), rest[1].end());
+    if (a == first.end() || b == rest[1].end()) {  // one is inside the other, or the same
+      for (size_t i = 0; i < 2; ++i) names_[i] = rest[i].string();
+      return;
+    }
+    names_ = {"", ""};
+    for (; a != first.end(); ++a) names_[0] += (names_[0].empty() ? "" : "/") + a->string();
+    for (; b != rest[1].end(); ++b) names_[1] += (names_[1].empty() ? "" : "/") + b->string();
+  }
+
   static std::string status(const RunFiles& run) {
     const bool good = run.ended == "finished";
     const bool bad = run.ended == "non-finite";
@@ -173,11 +190,11 @@ class RunPage {
     }
     std::vector<std::vector<std::string>> rows;
     for (const std::string& label : labels) rows.push_back({label, cells[label][0], cells[label][1]});
-    std::string body = table({"", names_[0], names_[1]}, rows);
+    std::string body = "<div class=\"compare\">" + table({"", names_[0], names_[1]}, rows);
     const auto differing = differences();
     if (!differing.empty())
       body += "<h3>Keys of the recipe that differ</h3>\n" + table({"", names_[0], names_[1]}, differing);
-    out_ += card("Results", "", body);
+    out_ += card("Results", "", body + "</div>\n");
   }
 
   // "section.key" -> value, of the resolved recipe, whose values take one line each.
@@ -204,7 +221,7 @@ class RunPage {
     for (const auto& [name, value] : b) all.insert(name);
     std::vector<std::vector<std::string>> rows;
     for (const std::string& name : all)
-      if (a[name] != b[name]) rows.push_back({name, a[name], b[name]});
+      if (a[name] != b[name] && name != "run.dir") rows.push_back({name, a[name], b[name]});
     return rows;
   }
 
@@ -323,6 +340,15 @@ class RunPage {
                    body);
   }
 
+  // The words of a key for names of programs: "all_gather" is "all-gather".
+  static std::string readable(std::string what) {
+    if (what == "step") return "optimizer step";
+    if (what == "weight") return "weight gradients";
+    if (what == "begin") return "start of the step";
+    std::replace(what.begin(), what.end(), '_', '-');
+    return what;
+  }
+
   // Compute by phase, communication by stream.
   static std::string timeline_of(const RunFiles& run) {
     constexpr size_t kMaxRanks = 16;
@@ -330,7 +356,7 @@ class RunPage {
     std::map<std::string, size_t> known;
     const auto name = [&](const std::string& what, size_t ink) {
       const auto [it, added] = known.emplace(what, t.names.size());
-      if (added) t.names.emplace_back(what, ink);
+      if (added) t.names.emplace_back(readable(what), ink);
       return it->second;
     };
     const auto ink_of = [](const std::string& what) -> size_t {
@@ -401,7 +427,7 @@ class RunPage {
           {"machine", run.machine},
           {"device", run.device},
           {"ranks", run.backend.empty() ? ""
-                                        : fmt::format("{}, {} kernel thread{} each", run.backend, run.threads,
+                                        : fmt::format("{}, {} core{} each", run.backend, run.threads,
                                                       run.threads == 1 ? "" : "s")}};
       list.insert(list.end(), run.data.begin(), run.data.end());
       body += fmt::format("<div>{}{}</div>\n", run_title(i), facts(list));

@@ -33,23 +33,26 @@ std::vector<std::string> explain(const plan::Report& report, int threads) {
 }
 
 std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
-  std::string out = fmt::format(
+  const std::string counts = fmt::format(
       "{} families of layouts; discarded: {} families and layouts by the rules, {} that cannot fit, {} that "
       "cannot be among the best; {} compiled and simulated, of which {} did not fit\n",
       base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
       base::thousands(s.too_slow), s.planned, s.did_not_fit);
   if (s.families == 0)
-    return out + fmt::format(
-                     "no layout is possible: the axes fixed with --set must divide {0} devices, and the "
-                     "remaining data ranks must divide the global batch; a batch of {0} always works\n",
-                     base::thousands(a.cluster.world()));
+    return counts + fmt::format(
+                        "no layout is possible: the axes fixed with --set must divide {0} devices, and the "
+                        "remaining data ranks must divide the global batch; a batch of {0} always works\n",
+                        base::thousands(a.cluster.world()));
+  std::string out;
   if (s.best.empty()) {
-    out += fmt::format("nothing fits into the {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));
+    out = counts +
+          fmt::format("nothing fits into the {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));
     if (s.smallest)
       out += fmt::format("; the smallest layout planned needs {}: {}", plan::gib(plan::needs(*s.smallest)),
                          layout_words(s.smallest->recipe));
     return out + "\n";
   }
+  out = "fastest layouts; the first is planned below\n";
   for (size_t i = 0; i < s.best.size(); ++i) {
     const plan::Report& r = s.best[i].report;
     out += fmt::format("{:2}. {}  {} tokens/s per device, MFU {:.1f} %, {} of {}\n    {}\n", i + 1,
@@ -58,6 +61,7 @@ std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
                        layout_words(r.recipe));
     for (const std::string& reason : s.best[i].reasons) out += fmt::format("      {}\n", reason);
   }
+  out += counts;
   const double best = s.best.front().report.time.step;
   if (s.proven)
     out += "no other layout of the space is faster: every other one was planned or has a higher bound\n";

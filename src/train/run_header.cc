@@ -262,7 +262,7 @@ class Header {
     factor("cp", p.cp);
     factor("tp", p.tp);
     line("ranks", "{}{}, {}, {}", p.world(), factors, facts_.backend,
-         facts_.device.empty() ? counted(facts_.threads, "kernel thread") + " each" : facts_.device);
+         facts_.device.empty() ? counted(facts_.threads, "core") + " each" : facts_.device);
   }
 
   // The blocks of each virtual stage in model order: "0-2 | 3-5".

@@ -127,7 +127,9 @@ TEST(Figures, TicksAreRoundAndInside) {
   EXPECT_EQ(log_ticks(0.5, 2000), (std::vector<double>{1, 10, 100, 1000}));
   EXPECT_TRUE(round_ticks(3, 3, 5).empty());
   EXPECT_EQ(short_number(0.00003), "3e-5");
-  EXPECT_EQ(short_number(2500), "2,500");
+  EXPECT_EQ(short_number(2500), "2.5k");
+  EXPECT_EQ(short_number(5000), "5k");
+  EXPECT_EQ(short_number(2e6), "2M");
 }
 
 TEST(Figures, ThinOutLongCurvesButKeepPeaks) {

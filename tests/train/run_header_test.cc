@@ -65,7 +65,7 @@ TEST(Header, ShowsWhatEachOptionDoes) {
                                           "eval.every=2", "optimizer.schedule.warmup=3"});
   for (const char* part :
        {"batch        8 sequences = 2 micro x 2 accumulation x 2 data ranks; 256 tokens per step, 6 steps",
-        "ranks        4 = dp_shard 2 x tp 2, threads, 1 kernel thread each",
+        "ranks        4 = dp_shard 2 x tp 2, threads, 1 core each",
         "zero 3: parameters, gradients and optimizer state in 2 shards", "prefetch 1 block ahead",
         "frozen       8,192 of ", "(1 tensor): no gradients", "eval         every 2 steps on ",
         "after 3 steps of warm-up", "gradient norm clipped at 1", "memory       ", "activations ",
