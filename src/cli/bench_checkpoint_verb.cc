@@ -27,20 +27,21 @@ Verb add_bench_checkpoint(CLI::App& bench) {
       bench.add_subcommand("checkpoint", "measure saving and loading of a recipe's state, without training");
   auto o = std::make_shared<BenchCheckpointOptions>();
   o->recipe.add_to(*command, true, "");
-  command->add_option("--dir", o->folder, "folder to save in; what was saved is removed")
-      ->type_name("FOLDER")
-      ->capture_default_str();
+  CLI::Option* folder =
+      command->add_option("--dir", o->folder, "folder to save in; what was saved is removed")
+          ->type_name("FOLDER")
+          ->capture_default_str();
   command->add_option("--rounds", o->bench.rounds, "number of saves and loads")
       ->type_name("N")
       ->capture_default_str()
       ->check(integer_in(1, 1000));
-  command->add_flag("--copy-only", o->bench.copy_only, "only the copy into host memory: write nothing");
+  command->add_flag("--copy-only", o->bench.copy_only, "only the copy into host memory: write nothing")
+      ->excludes(folder);
   command->add_flag("--json", o->json, "print every round as JSON");
   command->footer(
-      "stop: training stands still; copy: the state is in host memory; save: the checkpoint is complete on\n"
+      "stop: training stands still; copy: the state is in host memory; save: the checkpoint is complete on "
       "disk, flushed; load: read back, verified, after the system has dropped its copy of the files; "
-      "cached:\n"
-      "the same when it has one.");
+      "cached: the same when it has one.");
   return {command, [o] { return bench_checkpoint_action(*o); }};
 }
 

@@ -1,6 +1,7 @@
 #include "cli/bench_step_verb.h"
 #include "cli/model_source.h"
 #include "cli/number.h"
+#include "cli/without_effect.h"
 #include "tools/bench_generate.h"
 
 namespace quintet::cli {
@@ -43,7 +44,11 @@ Verb add_bench_generate(CLI::App& bench) {
   command->add_flag("--no-capture", o->no_capture,
                     "on a GPU: launch kernels one by one instead of as a graph");
   command->add_flag("--json", o->json, "print JSON");
-  return {command, [o] { return bench_generate_action(*o); }};
+  return {command, [o, command] {
+            if (o->random_weights)
+              refuse_without_effect(*command, {"--ema"}, "--random-weights reads no weights");
+            return bench_generate_action(*o);
+          }};
 }
 
 }  // namespace quintet::cli

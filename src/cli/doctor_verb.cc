@@ -122,9 +122,9 @@ Verb add_doctor(CLI::App& app) {
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "With a recipe: runs a few steps as train would, traces one, shows where their time goes next to the "
-      "plan\n"
+      "plan "
       "and names the bottleneck. Writes nothing.\n"
-      "Under mpirun or srun, links between processes and hosts are measured. The saved file is an input of\n"
+      "Under mpirun or srun, links between processes and hosts are measured. The saved file is an input of "
       "quintet plan --cluster FILE.toml and may be edited.");
   return {command, [o] { return doctor_action(*o); }};
 }

@@ -9,6 +9,7 @@
 #include "cli/model_source.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
+#include "cli/without_effect.h"
 #include "observe/console.h"
 #include "tools/generate.h"
 
@@ -158,7 +159,18 @@ Verb add_generate(CLI::App& app) {
                    "print log-probabilities of the texts in this file, lines of {\"text\": ...}, instead")
       ->type_name("FILE.jsonl");
   command->add_flag("--json", o->json, "print a line of JSON per prompt");
-  return {command, [o] { return generate_action(*o); }};
+  return {command, [o, command] {
+            if (!o->score.empty())
+              refuse_without_effect(
+                  *command,
+                  {"--prompt", "--prompts", "--tokens", "--temperature", "--top-k", "--top-p", "--min-p",
+                   "--repetition-penalty", "--stop", "--ignore-eos", "--batch", "--seed"},
+                  "--score generates nothing, it reads the texts of its file");
+            if (o->generate.sampling.temperature == 0)
+              note_without_effect(*command, {"--top-k", "--top-p", "--min-p", "--seed"},
+                                  "--temperature 0 always takes the most likely token");
+            return generate_action(*o);
+          }};
 }
 
 }  // namespace quintet::cli

@@ -6,11 +6,14 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/output_path.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/parse.h"
+#include "config/place_paths.h"
 #include "config/presets.h"
 #include "observe/console.h"
 #include "tools/starter_recipe.h"
@@ -61,13 +64,21 @@ int64_t ask_number(const std::string& question, int64_t proposal, int64_t max) {
 
 std::string missing_data(const std::string& path) {
   config::Recipe recipe;
-  recipe.data.path = {path};
+  recipe.data.path = {config::with_home(path)};
   try {
     train::require_data(recipe);
     return {};
-  } catch (const base::UserError&) {
-    return fmt::format("there is no file or folder '{}'", path);
+  } catch (const base::UserError& e) {
+    return base::without_code(e.what());
   }
+}
+
+std::string preset_refusal(const std::string& answer) {
+  if (config::find_preset(answer) != nullptr) return "";
+  if (answer == "?") return fmt::format("{}", fmt::join(preset_names(), ", "));
+  const std::string near = config::likely_preset(answer);
+  return fmt::format("there is no preset '{}'{}", base::printable(answer),
+                     near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
 }
 
 // Asks for what no option gave.
@@ -75,10 +86,8 @@ void ask_all(tools::RecipeWishes& w) {
   if (w.data.empty())
     w.data = ask("Which text to train on? A file, a folder or a token file", "", missing_data);
   if (w.model.empty())
-    w.model = ask(fmt::format("Which model? {}", fmt::join(preset_names(), ", ")), tools::kDefaultPreset,
-                  [](const std::string& answer) {
-                    return config::find_preset(answer) != nullptr ? "" : "that is not one of the presets";
-                  });
+    w.model = ask("Which model? A preset such as qwen3-0.6b, llama3.2-1b or llama3-8b; ? lists all",
+                  tools::kDefaultPreset, preset_refusal);
   if (w.device.empty())
     w.device = ask("Run on cpu or cuda (NVIDIA GPUs)?", default_device(), [](const std::string& answer) {
       return answer == "cpu" || answer == "cuda" ? "" : "cpu or cuda";
@@ -93,6 +102,7 @@ int init_action(InitOptions o) {
   if (asks) ask_all(o.wishes);
   if (o.wishes.data.empty())
     base::fail_user("--data is needed: a text file, a folder of text files, or a token file to train on");
+  o.wishes.data = config::with_home(o.wishes.data);
   if (const std::string why = missing_data(o.wishes.data); !why.empty()) base::fail_user("--data: {}", why);
   const base::Path folder = std::filesystem::absolute(o.file).lexically_normal().parent_path();
   if (o.wishes.device.empty()) o.wishes.device = default_device();

@@ -59,9 +59,14 @@ void complain_of_failure(const std::exception& e) {
   suggest_explain(base::code_in(message));
 }
 
-// The verb that the command line names, "bench step", as far as its words are known; with a space at the end,
-// or empty. CLI11 reports an unknown one only as an unexpected argument, or says that one is missing.
-std::string require_known_verb(const CLI::App& app, int argc, char** argv) {
+struct Selected {
+  const CLI::App* command;
+  std::string words;  // "bench step " with a space at the end, or empty
+};
+
+// The verb that the command line names, as far as its words are known. CLI11 reports an unknown one only as
+// an unexpected argument, or says that one is missing.
+Selected require_known_verb(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   std::string known;
   for (int i = 1; i <= argc; ++i) {
@@ -83,7 +88,39 @@ std::string require_known_verb(const CLI::App& app, int argc, char** argv) {
     command = command->get_subcommand(word);
     known += word + " ";
   }
-  return known;
+  return {command, known};
+}
+
+// "unknown option '--rundir', did you mean '--run-dir'?", or nothing: CLI11 only lists what it did not
+// expect.
+std::string unknown_option(const CLI::App& command, int argc, char** argv) {
+  for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
+    const std::string_view word = argv[i];
+    const std::string name(word.substr(0, word.find('=')));
+    const bool is_option = name.size() > 1 && name[0] == '-' && (name[1] < '0' || name[1] > '9');
+    if (!is_option || name == "-h" || name == "--help" || command.get_option_no_throw(name) != nullptr)
+      continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options())
+      for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+    const std::string whole = name.starts_with("--") ? name : "-" + name;
+    auto nearest = base::nearest_word(whole, names);
+    for (const std::string& known : names)
+      if (known.starts_with(whole)) nearest = known;
+    return fmt::format("unknown option '{}'{}", base::printable(name),
+                       nearest ? fmt::format(", did you mean '{}'?", *nearest) : "");
+  }
+  return {};
+}
+
+// `quintet help VERB` is `quintet VERB --help`.
+std::vector<char*> without_help_verb(int argc, char** argv) {
+  static char option[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  if (argc < 2 || std::string_view(argv[1]) != "help") return words;
+  words.erase(words.begin() + 1);
+  words.push_back(option);
+  return words;
 }
 
 // An empty value is never meant: it comes from an unset shell variable.
@@ -113,41 +150,80 @@ int run_reporting(bool json, const Action& action) {
   return kExitUser;
 }
 
+// In the order in which a newcomer needs them; the titles are those of the help.
+std::vector<Verb> add_verbs(CLI::App& app) {
+  const std::pair<const char*, std::vector<Verb>> groups[] = {
+      {"Train", {add_init(app), add_check(app), add_plan(app), add_train(app), add_report(app)}},
+      {"Use a model", {add_generate(app), add_eval(app), add_export(app)}},
+      {"Data", {add_tokenizer(app), add_prepare(app), add_data(app)}},
+      {"Layouts", {add_verify(app), add_program(app), add_schedule(app)}},
+      {"Checkpoints and weights",
+       {add_checkpoint(app), add_replay(app), add_convert(app), add_diff(app), add_logits(app)}},
+      {"Machines", {add_doctor(app), add_bench(app)}},
+      {"Reference", {add_explain(app), add_recipe(app), add_man(app), add_completion(app)}}};
+  std::vector<Verb> all;
+  for (const auto& [title, verbs] : groups)
+    for (const Verb& verb : verbs) {
+      verb.command->group(title);
+      all.push_back(verb);
+    }
+  return all;
+}
+
+// Descriptions continue below their column, paragraphs at the margin.
+void print_help(const std::string& text) {
+  constexpr int kPageWidth = 100;  // of a file or a pager
+  const observe::Console& console = observe::Console::standard_output();
+  const auto width =
+      static_cast<size_t>(std::max(40, console.is_terminal() ? console.width() - 1 : kPageWidth));
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const size_t margin = std::min(line.find_first_not_of(' '), line.size());
+    const bool continues = margin >= 20;  // the description of an option whose name takes the line above
+    out += base::wrapped(line, width, margin == 0 || continues ? margin : base::hanging_indent(line, width)) +
+           "\n";
+    at = end + 1;
+  }
+  print(out);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Quintet trains language models across devices; the layout never changes the mathematics.",
                "quintet");
-  app.set_version_flag("--version", version_text, "print the version, how it was built and what it can use");
+  app.set_version_flag("-V,--version", version_text,
+                       "print the version, how it was built and what it can use");
+  app.set_help_flag("-h,--help", "print this help");
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 128 + n stopped by "
       "signal n, 1 any other failure.");
-  const std::vector<Verb> verbs = {
-      add_init(app),       add_train(app),    add_check(app),   add_verify(app),     add_program(app),
-      add_plan(app),       add_schedule(app), add_report(app),  add_generate(app),   add_eval(app),
-      add_tokenizer(app),  add_prepare(app),  add_data(app),    add_doctor(app),     add_bench(app),
-      add_checkpoint(app), add_explain(app),  add_recipe(app),  add_completion(app), add_man(app),
-      add_replay(app),     add_export(app),   add_convert(app), add_diff(app),       add_logits(app)};
+  const std::vector<Verb> verbs = add_verbs(app);
   refuse_empty_values(app);
   if (argc < 2) {
-    print_report(app.help());
+    print_help(app.help());
     return kExitGood;
   }
+  std::vector<char*> words = without_help_verb(argc, argv);
+  argc = static_cast<int>(words.size()), argv = words.data();
   const bool json =
       std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "--json"; });
   return run_reporting(json, [&] {
-    const std::string verb_words = require_known_verb(app, argc, argv);
+    const auto [command, verb_words] = require_known_verb(app, argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      print_report(app.help());
+      print_help(app.help());
       return kExitGood;
     } catch (const CLI::CallForVersion& e) {
       print(fmt::format("{}\n", e.what()));
       return kExitGood;
     } catch (const CLI::ParseError& e) {
-      config::fail_coded(config::kOptionsAreValid, "{}; see 'quintet {}--help'", base::printable(e.what()),
-                         verb_words);
+      const std::string unknown = unknown_option(*command, argc, argv);
+      config::fail_coded(config::kOptionsAreValid, "{}; see 'quintet {}--help'",
+                         unknown.empty() ? base::printable(e.what()) : unknown, verb_words);
     }
     for (const Verb& verb : verbs)
       if (verb.command->parsed()) return verb.action();

@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
+#include "cli/without_effect.h"
 #include "config/byte_size.h"
 #include "observe/console.h"
 #include "tools/model_files.h"
@@ -28,6 +29,7 @@ struct ModelFileOptions {
       options.shard_bytes = *bytes;
     }
     if (step >= 0) options.step = step;
+    options.overwrite = overwrite;
     options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
     return options;
   }
@@ -67,8 +69,9 @@ Verb add_convert(CLI::App& app) {
   command->add_option("TO", o->to, "a new folder, or a .safetensors file")->required();
   o->add_to(*command);
   command->add_flag("--overwrite", o->overwrite, "replace an existing .safetensors file");
-  return {command, [o] {
-            if (o->to.ends_with(".safetensors")) base::require_new_file("TO", o->to, o->overwrite);
+  return {command, [o, command] {
+            if (o->to.ends_with(".safetensors"))
+              refuse_without_effect(*command, {"--shard-size"}, "a .safetensors file is never split");
             print(tools::convert_model(o->from, o->to, o->convert()) + "\n");
             return kExitGood;
           }};

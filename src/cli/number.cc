@@ -34,10 +34,19 @@ CLI::Validator integer_in(int64_t min, int64_t max) {
   const std::string bounds = max == std::numeric_limits<int64_t>::max()
                                  ? fmt::format("an integer of at least {}", min)
                                  : fmt::format("an integer of at least {} and at most {}", min, max);
-  return validator(bounds, [=](const std::string& text) {
+  CLI::Validator made;
+  made.description("").operation([=](std::string& text) {
+    const auto accepted = [&](int64_t v) { return v >= min && v <= max; };
     const auto value = parse<int64_t>(text);
-    return value && *value >= min && *value <= max;
+    if (value && accepted(*value)) return std::string();
+    // 1e6 is a number, but not how options spell integers.
+    const auto real = parse<double>(text);
+    const bool whole = !value && real && *real == std::floor(*real) && std::abs(*real) < 0x1p53;
+    const bool helps = whole && accepted(static_cast<int64_t>(*real));
+    return fmt::format("must be {}, got '{}'{}", bounds, text,
+                       helps ? fmt::format("; did you mean {:.0f}?", *real) : std::string());
   });
+  return made;
 }
 
 CLI::Validator number_in(double min, double max) {

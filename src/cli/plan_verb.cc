@@ -39,7 +39,7 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
 
 // A number of tokens, or a file of them.
 std::vector<int64_t> document_lengths(const std::string& given) {
-  const bool number = given.find_first_not_of("0123456789") == std::string::npos;
+  const bool number = given[0] != 'e' && given.find_first_not_of("+-.0123456789e") == std::string::npos;
   return tools::parse_document_lengths(number ? given : base::read_file(given),
                                        number ? "--documents" : given);
 }
@@ -68,6 +68,10 @@ int plan_action(const PlanOptions& o) {
         "h100\"");
   if (!from_file && o.cluster.empty())
     base::fail_user("--model needs --cluster, e.g. --cluster \"2048x8 h100\"");
+  if (!from_file && o.recipe.steps > 0)
+    base::fail_user(
+        "--steps needs a recipe: with --model a single step is planned, and --tokens gives the length "
+        "of a run");
   if (from_file && (o.request.seq_len > 0 || o.request.global_batch > 0 || o.request.micro_batch > 0))
     base::fail_user(
         "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "

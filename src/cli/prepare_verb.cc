@@ -6,6 +6,7 @@
 #include "cli/chat_options.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
+#include "cli/without_effect.h"
 #include "observe/console.h"
 #include "prepare/length_counts.h"
 #include "prepare/prepare.h"
@@ -42,6 +43,11 @@ int prepare_action(prepare::Options options) {
   const auto number = [](const nlohmann::ordered_json& from, const char* key) {
     return base::thousands(from.at(key).get<int64_t>());
   };
+  if (prepared.files_kept_whole > 0)
+    console.print_line(
+        fmt::format("note: {} of the input files are plain text, which has no fields: kept whole",
+                    prepared.files_kept_whole),
+        {.style = observe::Style::Dim});
   for (const auto& line : m.at("damage")) console.print_line("damaged: " + line.get<std::string>());
   if (prepared.was_complete)
     print(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
@@ -153,6 +159,9 @@ Verb add_prepare(CLI::App& app) {
               base::fail_user("--similarity needs --dedup near");
             if (command->get_option("--memory")->count() > 0 && *dedup == "none")
               base::fail_user("--memory needs --dedup exact or near: it is what duplicates are sorted in");
+            if (chat->prepare.split_turns)
+              refuse_without_effect(*command, {"--loss"},
+                                    "--split-turns trains the last message of each of its documents");
             if (chat->enabled) {
               chat->prepare.max_tokens = o->max_tokens;
               chat->prepare.threads = o->threads;

@@ -97,9 +97,11 @@ Verb add_program(CLI::App& app) {
       ->check(integer_in(0, int64_t{1} << 20));
   auto* expanded =
       command->add_flag("--expanded", o->expanded, "print every issued instruction with its waits");
-  command->add_flag("--full", o->full, "print everything, in the form that the parser reads")
-      ->excludes(expanded);
-  command->add_flag("--json", o->json, "print counts of instructions, memory, FLOPs and collectives as JSON");
+  auto* full = command->add_flag("--full", o->full, "print everything, in the form that the parser reads")
+                   ->excludes(expanded);
+  command->add_flag("--json", o->json, "print counts of instructions, memory, FLOPs and collectives as JSON")
+      ->excludes(expanded)
+      ->excludes(full);
   command->add_flag("--evaluate", o->evaluate, "print the evaluation program instead of the training step");
   return {command, [o] { return program_action(*o); }};
 }

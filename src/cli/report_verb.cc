@@ -37,7 +37,7 @@ Verb add_report(CLI::App& app) {
       ->type_name("FILE");
   command->footer(
       "The page is one file that needs no network. It works on a run that is still going or was killed: it "
-      "shows the\nsteps so far. `quintet train` writes it at the end of every run.");
+      "shows the steps so far. `quintet train` writes it at the end of every run.");
   return {command, [o] { return report_action(*o); }};
 }
 

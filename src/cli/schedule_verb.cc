@@ -6,7 +6,9 @@
 #include "base/output_path.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
+#include "cli/without_effect.h"
 #include "compiler/pipeline_schedule.h"
+#include "observe/console.h"
 #include "schedule/check.h"
 #include "schedule/gantt.h"
 #include "schedule/generators.h"
@@ -40,7 +42,12 @@ schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts
                             .freed_at_b = o.freed_at_b};
   if (o.memory > 0) problem.memory = o.memory;
   if (o.chunks > 0) problem.max_chunks = o.chunks;
-  return schedule::synthesize(problem);
+  observe::Console& console = observe::Console::standard_error();
+  console.set_live(
+      fmt::format("searching for a schedule of {} stages x {} micro-batches ...", o.pp, o.micro));
+  schedule::Synthesis made = schedule::synthesize(problem);
+  console.clear_live();
+  return made;
 }
 
 Schedule schedule_of(const ScheduleOptions& o) {
@@ -147,7 +154,15 @@ Verb add_schedule(CLI::App& app) {
   command->footer(
       "The default output is a schedule file: edit it and use it with parallel.schedule = \"file:PATH\".\n"
       "docs/schedules.md describes the format.");
-  return {command, [o] { return schedule_action(*o); }};
+  return {command, [o, command] {
+            if (o->recipe.path.empty())
+              refuse_without_effect(*command, {"--set", "--steps", "--dtype"},
+                                    "they change a recipe, and none is given");
+            if (!o->synthesize && !o->gantt && !o->json && o->svg.empty() && o->file.empty())
+              refuse_without_effect(*command, {"--costs"},
+                                    "a schedule file has no times; add --gantt, --svg FILE or --json");
+            return schedule_action(*o);
+          }};
 }
 
 }  // namespace quintet::cli

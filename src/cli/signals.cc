@@ -58,9 +58,10 @@ void on_signal(int number) {
       note.add(left > 0 ? (left + 999'999'999) / 1'000'000'000 : 1);
       note.add(" s");
     }
-    if (within) note.add("; the step in progress is not counted");
-    note.add(number == SIGINT ? "; press again to stop immediately\n"
-                              : "; a second signal stops immediately\n");
+    // Two lines: a handler cannot ask for the width of the terminal.
+    if (within) note.add("; this step is not counted");
+    note.add(number == SIGINT ? "\npress Ctrl-C again to stop immediately\n"
+                              : "\na second signal stops immediately\n");
     note.write();
   } else if (number != SIGHUP) {  // a closing terminal may send several
     ::signal(number, SIG_DFL);

@@ -2,14 +2,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/error_codes.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "cli/number.h"
 #include "cli/provenance.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
+#include "config/codes.h"
 #include "config/environment.h"
 #include "observe/console.h"
 #include "report/run_page.h"
@@ -36,10 +39,21 @@ void write_report(const config::Recipe& recipe, observe::Console& console) {
   const train::RunFolder folder(recipe.run.dir);
   try {
     report::write_run_page({folder.path()}, folder.report());
-    console.print_line(fmt::format("report: {}", folder.report().string()));
+    console.print_line(fmt::format("{:<13}{}", "report", folder.report().string()), observe::kLabelled);
   } catch (const base::UserError& e) {
     console.print_line(fmt::format("warning: no report: {}", e.what()));
   }
+}
+
+// `cd experiment; quintet train recipe.toml --run-dir . --overwrite` means an earlier run, not the recipe.
+void require_recipe_stays(const std::string& file, const train::RunFolder& folder) {
+  std::error_code none;
+  if (std::filesystem::equivalent(file, folder.recipe_file(), none) && !base::file_exists(folder.facts()))
+    config::fail_coded(
+        config::kFolderIsFree,
+        "--overwrite would replace '{}', the recipe itself, by its resolved form: choose another "
+        "folder with --run-dir",
+        base::printable(file));
 }
 
 void report_dry_run(const TrainOptions& o, const train::RunResult& result, observe::Console& console) {
@@ -77,6 +91,7 @@ int train_action(const TrainOptions& o) {
   install_signal_handlers();
   const auto load = [&] {
     config::Recipe recipe = o.recipe.load();
+    if (o.overwrite) require_recipe_stays(o.recipe.path, train::RunFolder(recipe.run.dir));
     for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
       if (!launch || launch->rank == 0)
         console.print_line("warning: " + warning, {.style = observe::Style::Warning});
@@ -165,13 +180,11 @@ Verb add_train(CLI::App& app) {
   command->footer(
       "A run folder with a checkpoint is continued from the newest complete one, in the layout of the "
       "recipe.\n"
-      "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, "
-      "SIGTERM,\n"
-      "SIGHUP and SIGUSR1 finish the current step, save and exit with 128 + the signal number; a second one\n"
-      "stops immediately. --set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank "
-      "at "
-      "the\n"
-      "least extra time.");
+      "Ranks are threads of this process, or processes under mpirun and srun (run.backend).\n"
+      "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 finish the current step, save and exit with 128 + the signal "
+      "number; a second one stops immediately.\n"
+      "--set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank at the least extra "
+      "time.");
   return {command, [o] { return train_action(*o); }};
 }
 

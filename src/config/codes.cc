@@ -48,6 +48,9 @@ std::span<const ProblemCode> problem_codes() {
 }
 
 const ProblemCode* find_code(std::string_view code) {
+  // As copied from a message, with its brackets.
+  while (code.starts_with('[')) code.remove_prefix(1);
+  while (code.ends_with(']')) code.remove_suffix(1);
   const std::string digits =
       base::lower_case(code.starts_with('Q') || code.starts_with('q') ? code.substr(1) : code);
   const auto codes = problem_codes();

@@ -206,7 +206,13 @@ class Reader {
     if (const auto v = node.value_exact<int64_t>())
       field = *v;
     else
-      wrong(key, node, "an integer");
+      wrong(key, node, "an integer", whole_number(node));
+  }
+  // "1000000" for 1e6, which TOML takes for a float; empty for anything that is not whole.
+  static std::string whole_number(const toml::node& node) {
+    const auto v = node.value_exact<double>();
+    const bool whole = v && *v == std::floor(*v) && std::abs(*v) < 0x1p53;
+    return whole ? fmt::format("{:.0f}", *v) : std::string();
   }
   void read(const char* key, const toml::node& node, base::Bytes& field) {
     std::optional<int64_t> bytes = node.value_exact<int64_t>();
@@ -518,7 +524,8 @@ base::Path placed(const Leaves& leaves, const char* key, const std::string& text
                   const std::optional<base::Path>& folder) {
   const auto leaf = leaves.find(key);
   const bool in_file = folder && leaf != leaves.end() && leaf->second->source().begin.line > 0;
-  return std::filesystem::absolute(in_file ? *folder / text : base::Path(text)).lexically_normal();
+  const base::Path path(with_home(text));
+  return std::filesystem::absolute(in_file ? *folder / path : path).lexically_normal();
 }
 
 // The model of a Hugging Face folder, and its tokenizer. A recipe that has all sizes, as the resolved one of
@@ -764,6 +771,11 @@ Recipe parse(std::string_view text, const std::vector<std::string>& overrides, c
 
 Recipe load(const std::string& path, const std::vector<std::string>& overrides,
             std::vector<std::string>* notes) {
+  if (base::directory_exists(path)) {
+    const base::Path inside = base::Path(path) / "recipe.toml";
+    base::fail_user("'{}' is a folder, and a recipe is a file{}", path,
+                    base::file_exists(inside) ? fmt::format(": did you mean '{}'?", inside.string()) : "");
+  }
   if (base::file_exists(path))
     if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)
       base::fail_user("'{}' has {}; a recipe has at most {}", path, base::human_bytes(bytes),

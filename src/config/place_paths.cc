@@ -4,14 +4,22 @@
 
 #include <filesystem>
 
+#include "config/environment.h"
+
 namespace quintet::config {
+
+std::string with_home(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() ? path : home + path.substr(1);
+}
 
 void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(const char* key)>& in_file,
                  bool has_run_dir, Report& report) {
   namespace fs = std::filesystem;
   const auto absolute = [&](const char* key, const std::string& text) {
     if (text.empty()) return text;  // reported by a rule
-    const base::Path path(text);
+    const base::Path path(with_home(text));
     const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
     // The likeliest mistake, reported before "no data": the path is relative to the working directory.
     const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");

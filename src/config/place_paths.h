@@ -9,6 +9,9 @@
 
 namespace quintet::config {
 
+// "~/data" in the home folder, which no shell expands in a file or after --set KEY=; anything else as it is.
+std::string with_home(const std::string& path);
+
 // Makes the paths of a recipe absolute. Those of keys that stand in the recipe's file are relative to its
 // folder, those of overrides to the working directory. has_run_dir: run.dir was given.
 void place_paths(Recipe& recipe, const base::Path& folder,

@@ -1,7 +1,12 @@
 #include "config/presets.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
+#include <cctype>
 #include <cmath>
+
+#include "base/text.h"
 
 namespace quintet::config {
 namespace {
@@ -358,6 +363,42 @@ const Model* find_preset(std::string_view name) {
   for (const Model& model : table())
     if (model.preset == name) return &model;
   return nullptr;
+}
+
+namespace {
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Model& m : presets()) names.push_back(m.preset);
+  return names;
+}
+
+// "llama38b" of "meta-llama/Llama-3-8B" and of "llama3-8b".
+std::string letters_and_digits(std::string_view name) {
+  std::string out;
+  for (const char c : name.substr(name.rfind('/') + 1))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
+  return base::lower_case(out);
+}
+
+}  // namespace
+
+std::string likely_preset(const std::string& name) {
+  const std::vector<std::string> names = preset_names();
+  const std::string wanted = letters_and_digits(name);
+  for (const std::string& p : names)
+    if (letters_and_digits(p) == wanted) return p;
+  for (const std::string& p : names)
+    if (!wanted.empty() && letters_and_digits(p).starts_with(wanted)) return p;
+  return base::nearest_word(name, names).value_or("");
+}
+
+std::string presets_beside(const std::string& likely) {
+  std::vector<std::string> names = preset_names();
+  if (likely.empty()) return fmt::format("known: {}", fmt::join(names, ", "));
+  const std::string family = likely.substr(0, likely.find_first_of("0123456789-"));
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(family); });
+  return fmt::format("similar ones: {} ('quintet init --help' lists all)", fmt::join(names, ", "));
 }
 
 }  // namespace quintet::config

@@ -27,12 +27,6 @@ namespace {
 const Model kDefaultModel;
 const Optimizer kDefaultOptimizer;
 
-std::string preset_names() {
-  std::string text;
-  for (const Model& m : presets()) text += (text.empty() ? "" : ", ") + m.preset;
-  return text;
-}
-
 // ---- names and paths
 
 void name_is_a_file_name(const Recipe& r, const Fail& fail) {
@@ -51,10 +45,8 @@ void name_is_a_file_name(const Recipe& r, const Fail& fail) {
 
 void preset_exists(const Recipe& r, const Fail& fail) {
   if (r.model.preset.empty() || find_preset(r.model.preset) != nullptr) return;
-  std::vector<std::string> names;
-  for (const Model& m : presets()) names.push_back(m.preset);
-  const std::string near = base::nearest_word(r.model.preset, names).value_or("");
-  fail("model.preset", fmt::format("\"{}\" is not a preset; known: {}", r.model.preset, preset_names()),
+  const std::string near = likely_preset(r.model.preset);
+  fail("model.preset", fmt::format("\"{}\" is not a preset; {}", r.model.preset, presets_beside(near)),
        near.empty() ? "" : fmt::format("\"{}\"", near));
 }
 

@@ -103,6 +103,8 @@ config::Recipe find_weights(const base::Path& path, const SourceOptions& options
   }
   if (!base::directory_exists(path) && path.extension() == ".toml") {
     config::Recipe recipe = config::load(path.string());
+    if (options.averages || options.step)
+      base::fail_user("{} is a recipe: --ema and --step apply to runs", path.string());
     if (options.random_weights) return recipe;
     if (recipe.model.hf.empty())
       base::fail_user("{} is a recipe without model.hf, so it names no weights; give the folder of its run",
@@ -129,6 +131,9 @@ Source open_source(const base::Path& path, const SourceOptions& options) {
         "{} has a model of its own program (model.family = \"custom\"): only that program can run it",
         path.string());
   const int64_t tp = options.tp.value_or(recipe.parallel.tp);
+  if (recipe.model.heads % tp != 0)
+    base::fail_user("--tp {} does not divide the {} attention heads of {}", tp, recipe.model.heads,
+                    path.string());
   recipe.parallel = {};
   recipe.parallel.tp = tp;
   recipe.batch = {.global = 1, .micro = 1, .accumulation = 1};

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -200,6 +201,8 @@ class Phrase {
 
   void read_change(Cluster& cluster) {
     const std::string word = words_[at_++];
+    for (const char* once : {"price", "pue", "carbon", "host", "memory", "domain"})
+      if (word == once && !given_.insert(word).second) fail(fmt::format("'{}' is given twice", word));
     if (word == "price") {
       cluster.price_per_hour = number_after(word);
       cluster.price_source = "given";
@@ -248,6 +251,7 @@ class Phrase {
 
   std::string_view text_;
   std::vector<std::string> words_;
+  std::set<std::string> given_;  // words that may occur once
   size_t at_ = 0;
   int first_ = 1, per_node_ = 0;
   std::array<std::string, 4> links_;  // given so far, by kind

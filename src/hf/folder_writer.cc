@@ -99,7 +99,10 @@ WrittenFolder write_folder(const base::Path& folder, TensorSource& source, const
   if (const int64_t room = base::free_bytes(folder); room < result.bytes)
     base::fail_user("'{}' needs {}, but {} are free on its disk", folder.string(),
                     base::human_bytes(result.bytes), base::human_bytes(room));
-  const base::Path temporary = folder.string() + ".partial";
+  // Beside the folder, also if its name ends with a slash, and under a name that nobody else uses: what a
+  // kill has left there is removed.
+  const base::Path named = folder.has_filename() ? folder : folder.parent_path();
+  const base::Path temporary = named.string() + ".quintet-partial";
   remove_folder(temporary);
   base::make_directories(temporary);
   try {
@@ -121,8 +124,8 @@ WrittenFolder write_folder(const base::Path& folder, TensorSource& source, const
     for (const auto& [name, text] : options.texts) base::write_file_atomically(temporary / name, text);
     base::FileSystem& files = base::FileSystem::real();
     files.sync_directory(temporary);
-    files.remove_directory(folder);  // an empty one
-    files.rename(temporary, folder);
+    files.remove_directory(named);  // an empty one
+    files.rename(temporary, named);
   } catch (...) {
     remove_folder(temporary);
     throw;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
 #include "comm/local.h"
@@ -75,6 +76,8 @@ GenerateBench bench_generate(const base::Path& path, const GenerateBenchOptions&
   how.needs_text = false;
   const generate::Source source = generate::open_source(path, how);
   const config::Recipe& recipe = source.recipe;
+  if (!o.capture && recipe.run.device != config::DeviceKind::Cuda)
+    base::fail_user("--no-capture applies to a GPU, and this model would run on the CPU: leave it out");
   const std::vector<generate::Request> requests = random_requests(o, recipe.model.vocab);
   GenerateBench bench{.name = source.name,
                       .device = {},

@@ -10,6 +10,7 @@
 #include "base/convert.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/output_path.h"
 #include "base/text.h"
 #include "checkpoint/store.h"
 #include "comm/local.h"
@@ -115,6 +116,15 @@ Exported as_exported(const base::Path& path, const ConvertOptions& options) {
   return e;
 }
 
+// A folder must be new or empty; a file may be replaced if that was asked for.
+void require_target(const base::Path& to, const ConvertOptions& options) {
+  if (to.string().ends_with(".safetensors")) return base::require_new_file("TO", to, options.overwrite);
+  if (options.overwrite)
+    base::fail_user("--overwrite replaces a .safetensors file, but '{}' names a folder, which must be new",
+                    to.string());
+  hf::require_new(to);
+}
+
 std::string folder_line(const base::Path& to, const hf::WrittenFolder& w) {
   return fmt::format("{}: {} tensors, {} in {} file{}", to.string(), w.tensors, base::human_bytes(w.bytes),
                      w.files, w.files == 1 ? "" : "s");
@@ -123,7 +133,7 @@ std::string folder_line(const base::Path& to, const hf::WrittenFolder& w) {
 }  // namespace
 
 std::string export_model(const base::Path& from, const base::Path& to, const ConvertOptions& options) {
-  hf::require_new(to);
+  require_target(to, options);
   if (!hf::is_own_checkpoint(from))
     base::fail_user("'{}' is neither a checkpoint nor a run that has one; 'quintet convert' takes folders",
                     from.string());
@@ -159,7 +169,8 @@ std::string export_model(const base::Path& from, const base::Path& to, const Con
 std::string convert_model(const base::Path& from, const base::Path& to, const ConvertOptions& options) {
   if (hf::is_own_checkpoint(from)) return export_model(from, to, options);
   const bool one_file = to.string().ends_with(".safetensors");
-  if (!one_file) hf::require_new(to);
+  require_target(to, options);
+  if (options.step) base::fail_user("--step applies to a run, and '{}' is none", from.string());
   const std::unique_ptr<hf::TensorSource> source = hf::without_blocks(hf::open_tensors(from));
   hf::FolderOptions folder{.shard_bytes = options.shard_bytes};
   folder.dtype = [&](const TensorInfo& t) { return options.dtype.value_or(t.dtype); };

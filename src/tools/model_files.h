@@ -18,6 +18,7 @@ struct ConvertOptions {
   std::optional<base::DType> dtype;  // empty: as in the folder that the run started from, or as trained
   int64_t shard_bytes = 5'000'000'000;
   std::optional<int64_t> step;                  // of a run's checkpoints; empty: the newest
+  bool overwrite = false;                       // replace an existing .safetensors file
   std::function<void(const std::string&)> log;  // notes for the user
 };
 

@@ -62,7 +62,10 @@ std::string starter_recipe(const RecipeWishes& w, const base::Path& folder) {
   const std::string preset = w.model.empty() ? kDefaultPreset : w.model;
   const config::Model* model = config::find_preset(preset);
   if (model == nullptr)
-    base::fail_user("--model {}: there is no such preset; 'quintet init --help' lists them", preset);
+    base::fail_user("--model {}: there is no such preset{}; 'quintet init --help' lists them", preset,
+                    config::likely_preset(preset).empty()
+                        ? ""
+                        : fmt::format(", did you mean '{}'?", config::likely_preset(preset)));
   const bool large = parameters_of(*model) > 5e8, tiny = parameters_of(*model) < 2e7;
   const bool gpu = w.device == "cuda";
   const int64_t ranks = std::max<int64_t>(1, w.ranks), steps = w.steps > 0 ? w.steps : kDefaultSteps;

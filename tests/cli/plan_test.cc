@@ -251,8 +251,9 @@ TEST(PlanVerb, SearchScalingAndCost) {
   const Outcome text = quintet(asked);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.err, "");  // no progress bar without a terminal
-  for (const char* part : {"verdict: ", " 1. ", " 2. ", "memory per device", "peak at ", "strong scaling",
-                           "weak scaling", "device-hours", "the best checkpoint interval"})
+  for (const char* part : {"strategies, from the simplest up", "fastest layouts; the first is planned below",
+                           " 1. ", " 2. ", "memory per device", "peak at ", "strong scaling", "weak scaling",
+                           "device-hours", "the best checkpoint interval"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   const std::string page = base::read_file(f.page);
   for (const char* part : {"The fastest layouts found", "By strategy", "over the step", "<h2>Scaling",

@@ -166,16 +166,25 @@ TEST(Terminal, ProblemsAndPlansFitIntoEightyColumns) {
       {"plan", recipe, "--search", "--plans", "2", "--cluster", "1x4 h100", "--tokens", "1B", "--scaling"});
   EXPECT_FALSE(plan.wrapped) << plan.text();
   EXPECT_GT(plan.lines.size(), 20u) << plan.text();
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--help"}, {"train", "--help"}, {"plan", "--help"}, {"init", "--help"}}) {
+    const Screen help = on_terminal(words);
+    EXPECT_FALSE(help.wrapped) << help.text();
+  }
+  // Paragraphs of the help start at the margin, all of their lines.
+  EXPECT_CONTAINS(on_terminal({"train", "--help"}).text(),
+                  "\n128 + the signal number; a second one stops immediately.\n");
 }
 
 TEST(Terminal, InitAsksAndWritesARecipeThatPassesCheck) {
   const SmallRun small;
   const std::string file = (small / "asked.toml").string();
-  const Screen s = on_terminal({"init", file},
-                               (small / "data.txt").string() + "\nno-such-model\nllama-tiny\ncpu\n2\n10\n");
+  const Screen s =
+      on_terminal({"init", file}, (small / "data.txt").string() + "\nllama9-8b\n?\nllama-tiny\ncpu\n2\n10\n");
   SKIP_WITHOUT_TERMINAL(s);
   EXPECT_EQ(s.code, 0) << s.raw;
-  EXPECT_CONTAINS(s.text(), "that is not one of the presets");
+  EXPECT_CONTAINS(s.text(), "there is no preset 'llama9-8b', did you mean 'llama3-8b'?");
+  EXPECT_CONTAINS(s.text(), "deepseek-v3");
   EXPECT_EQ(test::quintet("check " + file).code, 0) << base::read_file(file);
   EXPECT_CONTAINS(base::read_file(file), "dp_shard = 2");
 }

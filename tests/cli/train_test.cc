@@ -63,7 +63,7 @@ TEST(Train, RunsFromRecipeToText) {
   EXPECT_EQ(o.out.find('\r'), std::string::npos) << "a pipe gets plain lines only";
   const auto summary = read_json(small.run_folder().summary());
   EXPECT_LT(summary.at("last_loss"), summary.at("first_loss"));
-  EXPECT_CONTAINS(o.out, "report: " + small.run_folder().report().string());
+  EXPECT_CONTAINS(o.out, "report       " + small.run_folder().report().string());
   const auto facts = read_json(small.run_folder().facts());
   EXPECT_EQ(facts.at("mesh").dump(), R"([{"axis":"dp_shard","size":2},{"axis":"tp","size":2}])");
   EXPECT_CONTAINS(facts.at("command").get<std::string>(), "--sample 10 --set eval.every=6");
@@ -216,6 +216,21 @@ TEST(Train, AFullDiskIsNotTheUsersInput) {
   EXPECT_CONTAINS(o.err, "the checkpoint of step 40 could not be written: cannot write");
 }
 
+TEST(Train, TheRecipeItselfIsNotReplacedEvenIfAsked) {
+  const SmallRun small;
+  const std::string mine = "# mine\n" + base::read_file(small.recipe_file());
+  base::make_directories(small / "experiment");
+  base::write_file_atomically(small / "experiment/recipe.toml", mine);
+  const std::string train = "cd " + quoted((small / "experiment").string()) + " && " + kTool + " train ";
+  const Outcome o = shell(train + "recipe.toml --run-dir . --overwrite --set data.path=../data.txt");
+  EXPECT_EQ(o.code, 2) << o.out;
+  EXPECT_CONTAINS(o.err, "--overwrite would replace 'recipe.toml', the recipe itself");
+  EXPECT_EQ(base::read_file(small / "experiment/recipe.toml"), mine);
+  // The resolved recipe of a run may be trained again in its folder.
+  EXPECT_EQ(shell(train + "recipe.toml --run-dir run --set data.path=../data.txt").code, 0);
+  EXPECT_EQ(shell(train + "run/recipe.toml --run-dir run --overwrite").code, 0);
+}
+
 TEST(Train, JsonErrors) {
   const SmallRun small;
   for (const char* verb : {"train ", "plan ", "check ", "verify ", "program "}) {
@@ -315,7 +330,7 @@ TEST_F(TrainUnderMpi, ASignalAbandonsALongStepOnAllRanks) {
   const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + watched);
   EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
   EXPECT_CONTAINS(o.out, "interrupted in step 1; checkpoint of step 0 saved");
-  EXPECT_CONTAINS(o.err, "stopping at the next micro-batch; the step in progress is not counted");
+  EXPECT_CONTAINS(o.err, "stopping at the next micro-batch; this step is not counted\na second signal stops");
   EXPECT_EQ(read_json(small.run_folder().summary()).at("steps"), 0);
 }
 

@@ -26,6 +26,8 @@ TEST(Tool, HelpAndVersion) {
     EXPECT_EQ(one.code, 0);
     EXPECT_CONTAINS(one.out, "--json") << verb;
   }
+  EXPECT_CONTAINS(help.out, "\nTrain:\n  init ");
+  EXPECT_CONTAINS(help.out, "\nReference:\n  explain ");
   // Without arguments the tool prints its help.
   const Outcome bare = quintet("");
   EXPECT_EQ(bare.code, 0);
@@ -54,6 +56,7 @@ TEST(Tool, CodesAreExplained) {
   EXPECT_CONTAINS(quintet("explain Q2303").out, "What to do: Copy it again, or convert it");
   EXPECT_CONTAINS(quintet("explain Q9001 --json").out, "\"remedy\": \"Report it");
   EXPECT_CONTAINS(quintet("explain Q1302 --json").out, "\"rule\": \"parallel.tp divides model.heads\"");
+  EXPECT_EQ(quintet("explain '[Q1210]'").out, one.out);
   const Outcome none = quintet("explain Q0000");
   EXPECT_EQ(none.code, 2);
   EXPECT_CONTAINS(none.err, "there is no code Q0000");
@@ -123,6 +126,12 @@ TEST(Tool, BashCompletes) {
           << shell;
     }
   }
+  if (::system("command -v fish >/dev/null 2>&1") == 0)
+    EXPECT_CONTAINS(
+        test::shell("PATH=" QUINTET_BINARY_DIR ":$PATH fish -c 'quintet completion fish | source; "
+                    "complete -C \"quintet train --dry\"'")
+            .out,
+        "--dry-run\t");
   EXPECT_EQ(quintet("completion tcsh").code, 2);
 }
 
@@ -165,6 +174,52 @@ TEST(Tool, UnknownVerbsAreNamed) {
   EXPECT_CONTAINS(quintet("data").err,
                   "'quintet data' needs one of: show, ledger; see 'quintet data --help'");
   EXPECT_CONTAINS(quintet("checkpoint prune x --keep 0").err, "see 'quintet checkpoint prune --help'");
+}
+
+TEST(Tool, UnknownOptionsAreNamed) {
+  for (const auto& [command, part] :
+       {std::pair{"train r.toml --rundir x",
+                  "unknown option '--rundir', did you mean '--run-dir'?; see 'quintet "
+                  "train --help'"},
+        {"train r.toml --over", "unknown option '--over', did you mean '--overwrite'?"},
+        {"plan -model x", "unknown option '-model', did you mean '--model'?"},
+        {"bench step r.toml --warmupp=3", "unknown option '--warmupp', did you mean '--warmup'?"},
+        {"--versio", "unknown option '--versio', did you mean '--version'?"},
+        {"check r.toml --qqqqqqqq", "unknown option '--qqqqqqqq'; see"}}) {
+    const Outcome o = quintet(command);
+    EXPECT_EQ(o.code, 2) << command;
+    EXPECT_CONTAINS(o.err, part);
+  }
+  EXPECT_EQ(quintet("-V").out, quintet("--version").out);
+}
+
+TEST(Tool, HelpIsAVerbToo) {
+  EXPECT_EQ(quintet("help").out, quintet("--help").out);
+  EXPECT_EQ(quintet("help bench step").out, quintet("bench step --help").out);
+  EXPECT_CONTAINS(quintet("help trian").err, "did you mean 'train'?");
+}
+
+// 1e6 is how people write a million; options and keys that are integers say how they want it.
+TEST(Tool, WholeNumbersAreSuggested) {
+  const SmallRun small;
+  const std::string recipe = quoted(small.recipe_file().string());
+  EXPECT_CONTAINS(quintet("check " + recipe + " --set run.steps=1e6").err, "got 1000000.0; nearest: 1000000");
+  EXPECT_CONTAINS(quintet("check " + recipe + " --steps 1e6").err, "got '1e6'; did you mean 1000000?");
+  EXPECT_EQ(quintet("check " + recipe + " --steps 1e99").err.find("did you mean"), std::string::npos);
+  EXPECT_EQ(quintet("check " + recipe + " --steps 1.5").err.find("did you mean"), std::string::npos);
+}
+
+TEST(Tool, PresetsAreFoundByOtherSpellings) {
+  const SmallRun small;
+  for (const auto& [name, preset] : {std::pair{"meta-llama/Llama-3-8B", "llama3-8b"},
+                                     {"Qwen/Qwen2.5-7B", "qwen2.5-7b"},
+                                     {"llama3", "llama3-8b"},
+                                     {"mixtral8x7b", "mixtral-8x7b"}}) {
+    const Outcome o =
+        quintet("check " + quoted(small.recipe_file().string()) + " --set model.preset=" + name);
+    EXPECT_CONTAINS(o.err, fmt::format("nearest: \"{}\"", preset));
+    EXPECT_LT(o.err.size(), 700u) << "the whole catalogue";
+  }
 }
 
 TEST(Tool, AClosedReaderIsNotACrash) {
@@ -364,6 +419,16 @@ TEST(Check, DataMustExist) {
                                  " --set data.path=" + quoted((small / "single.jsonl").string()));
   EXPECT_EQ(single.code, 2);
   EXPECT_CONTAINS(single.err, "has nothing to learn from");
+}
+
+TEST(Check, PathsMayStartAtTheHomeFolder) {
+  const SmallRun small;
+  base::write_file_atomically(small / "home.txt", std::string(4000, 'x'));
+  const std::string check = "HOME=" + quoted((small / ".").lexically_normal().string()) + " " + test::kTool +
+                            " check " + quoted(small.recipe_file().string()) + " --set data.path=";
+  EXPECT_EQ(test::shell(check + "'~/home.txt'").code, 0);
+  EXPECT_CONTAINS(test::shell(check + "'~/other.txt'").err, (small / "other.txt").string());
+  EXPECT_CONTAINS(test::shell(check + "a.txt,b.txt").err, "several are a list, such as [\"a\", \"b\"]");
 }
 
 TEST(Check, PrintsTheResolvedRecipe) {
