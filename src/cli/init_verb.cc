@@ -86,8 +86,8 @@ void ask_all(tools::RecipeWishes& w) {
   if (w.data.empty())
     w.data = ask("Which text to train on? A file, a folder or a token file", "", missing_data);
   if (w.model.empty())
-    w.model = ask("Which model? A preset such as qwen3-0.6b, llama3.2-1b or llama3-8b; ? lists all",
-                  tools::kDefaultPreset, preset_refusal);
+    w.model = ask("Which model? A preset, e.g. qwen3-0.6b or llama3-8b; ? lists all", tools::kDefaultPreset,
+                  preset_refusal);
   if (w.device.empty())
     w.device = ask("Run on cpu or cuda (NVIDIA GPUs)?", default_device(), [](const std::string& answer) {
       return answer == "cpu" || answer == "cuda" ? "" : "cpu or cuda";

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "base/error_codes.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "config/accepted.h"
@@ -773,8 +774,10 @@ Recipe load(const std::string& path, const std::vector<std::string>& overrides,
             std::vector<std::string>* notes) {
   if (base::directory_exists(path)) {
     const base::Path inside = base::Path(path) / "recipe.toml";
-    base::fail_user("'{}' is a folder, and a recipe is a file{}", path,
-                    base::file_exists(inside) ? fmt::format(": did you mean '{}'?", inside.string()) : "");
+    throw base::UserError(
+        fmt::format("'{}' is a folder, and a recipe is a file{}", path,
+                    base::file_exists(inside) ? fmt::format(": did you mean '{}'?", inside.string()) : ""),
+        base::code_of_origin("base/file"));
   }
   if (base::file_exists(path))
     if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)

@@ -126,12 +126,11 @@ TEST(Tool, BashCompletes) {
           << shell;
     }
   }
-  if (::system("command -v fish >/dev/null 2>&1") == 0)
-    EXPECT_CONTAINS(
-        test::shell("PATH=" QUINTET_BINARY_DIR ":$PATH fish -c 'quintet completion fish | source; "
-                    "complete -C \"quintet train --dry\"'")
-            .out,
-        "--dry-run\t");
+  if (::system("command -v fish >/dev/null 2>&1") == 0) {
+    const std::string script = "quintet completion fish | source; complete -C \"quintet train --dry\"";
+    EXPECT_CONTAINS(test::shell("PATH=" QUINTET_BINARY_DIR ":$PATH fish -c " + quoted(script)).out,
+                    "--dry-run\t");
+  }
   EXPECT_EQ(quintet("completion tcsh").code, 2);
 }
 
@@ -318,7 +317,8 @@ TEST(Tool, EveryOptionWithANumberIsChecked) {
       const size_t end = std::min(help.find('\n', at), help.size());
       const std::string line = help.substr(at, end - at);
       at = end + 1;
-      if (!line.starts_with("  ")) verbs = line == "Subcommands:";
+      if (!line.starts_with("  "))  // verbs are listed under several titles
+        verbs = line.ends_with(':') && line != "Options:" && line != "Positionals:";
       if (line.size() < 3 || line[2] == ' ') continue;  // the rest of a help text
       std::istringstream words(line);
       std::string name, value;

@@ -84,11 +84,11 @@ TEST(RunPage, TwoRunsShareChartsAndListWhatDiffers) {
   for (const char* part : {"alpha, training", "gamma, training", "alpha, validation", "gamma, validation",
                            "Keys of the recipe that differ", "optimizer.lr", "4.000000", "5.000000"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
-  // Runs with the same name are labelled by folder.
+  // Runs with the same name are labelled by what differs in the names of their folders.
   const FakeRun one("same"), two("same");
   const std::string same = run_page({one.read(), two.read()});
-  EXPECT_NE(same.find(one.path().string() + ", training"), std::string::npos);
-  EXPECT_NE(same.find(two.path().string() + ", training"), std::string::npos);
+  EXPECT_NE(same.find(">" + one.path().filename().string() + ", training"), std::string::npos);
+  EXPECT_NE(same.find(">" + two.path().filename().string() + ", training"), std::string::npos);
 }
 
 TEST(RunPage, ShowsARunThatWasKilled) {
