@@ -111,9 +111,8 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
   if (!base::directory_exists(path))
     config::fail_coded(
         config::kDataExists,
-        "no data at '{}': expected a text, .jsonl or .parquet file, a folder of them, or a token file pair{}",
-        path.string(),
-        path.string().find(',') == std::string::npos ? "" : "; several are a list, such as [\"a\", \"b\"]");
+        "no data at '{}': expected a text, .jsonl or .parquet file, a folder of them, or a token file pair",
+        path.string());
   Reading ignored;
   Reading& r = reading != nullptr ? *reading : ignored;
   std::vector<base::Path> files = base::list_files(path, [&](const base::Path& folder) {
