@@ -27,6 +27,7 @@ struct QuantizeArgs {
   double* amax = nullptr;
   double* rounded = nullptr;
   bool accumulate = false;  // amax and rounded: combined with what they hold
+  int64_t padding = 0;      // elements, all 0, that are not counted as values
 };
 
 // C[m, n] = sum over k of A[m, k] B[n, k], times *a_factor x *b_factor: the reciprocals of powers of two. A

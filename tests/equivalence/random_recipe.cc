@@ -248,6 +248,11 @@ class Generator {
   void quantised_linears(Recipe& r) {
     config::Model& m = r.model;
     r.precision.linear = config::LinearKind::Fp8Delayed;
+    // Gradients of codes are sums of numbers of few bits: their ratios are often ties between two 8-bit codes.
+    if (r.optimizer.kind == OptimizerKind::AdamW8bit) {
+      r.optimizer.kind = OptimizerKind::AdamW;
+      r.optimizer.block_size = config::Optimizer{}.block_size;
+    }
     m.head_dim = m.heads % 2 == 0 ? 8 : 16;
     m.embed = m.family == Family::Gpt2 ? m.heads * m.head_dim : of({16, 32});
     if (m.mla.kv_rank > 0) m.head_dim = 0, m.mla.kv_rank = 16;

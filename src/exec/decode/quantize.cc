@@ -92,6 +92,12 @@ kernels::QuantizeArgs quantize_args(const Operands& b, const std::vector<kernels
   kernels::QuantizeArgs args =
       fused_quantize_args(b, 0, rows, product_of(x, row_dims, x.dims.size()), accumulate);
   args.parts = parts;
+  // The last shard of a vocabulary that is not divisible ends in padding.
+  const int64_t count = rows * args.columns;
+  int64_t values = count;
+  for (const program::Part& p : b.instr->parts)
+    if (p.valid < p.size) values = values / p.size * p.valid;
+  args.padding = count - values;
   return args;
 }
 

@@ -78,7 +78,7 @@ class Run {
     if (!args_.accumulate) *args_.amax = 0, std::fill_n(args_.rounded, 3, 0.0);
     const uint64_t before = std::bit_cast<uint64_t>(*args_.amax);
     *args_.amax = std::bit_cast<double>(std::max(before, amax.load()));
-    args_.rounded[0] += static_cast<double>(args_.rows * args_.columns);
+    args_.rounded[0] += static_cast<double>(args_.rows * args_.columns - args_.padding);
     args_.rounded[1] += static_cast<double>(saturated.load());
     args_.rounded[2] += static_cast<double>(zeroed.load());
   }
