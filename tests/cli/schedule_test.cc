@@ -130,10 +130,10 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
            {"--name interleaved --pp 4 --micro 2", "4"},
            {"--name 1f1b --pp 0 --micro 2", "--pp"},
            {"--name 1f1b --pp 2 --micro 2 --gantt --json", "--gantt"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 1,1", "2 numbers"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,x", "'x' is not a valid cost"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,-1", "'-1' is not a valid cost"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 0,0,0", "greater than 0"},
+           {"--name 1f1b --pp 2 --micro 2 --gantt --costs 1,1", "2 numbers"},
+           {"--name 1f1b --pp 2 --micro 2 --gantt --costs 1,1,x", "'x' is not a valid cost"},
+           {"--name 1f1b --pp 2 --micro 2 --gantt --costs 1,1,-1", "'-1' is not a valid cost"},
+           {"--name 1f1b --pp 2 --micro 2 --gantt --costs 0,0,0", "greater than 0"},
            {"--name 1f1b --pp 2 --micro 2 --svg /no/such/chart.svg", "/no/such/chart.svg"},
            {"--check /no/such/file", "/no/such/file"}}) {
     const Outcome o = quintet("schedule " + options);

@@ -248,7 +248,8 @@ class Generator {
   void quantised_linears(Recipe& r) {
     config::Model& m = r.model;
     r.precision.linear = config::LinearKind::Fp8Delayed;
-    // Gradients of codes are sums of numbers of few bits: their ratios are often ties between two 8-bit codes.
+    // Gradients of codes are sums of numbers of few bits, so that moments can lie halfway between two 8-bit
+    // codes, where the last bit decides.
     if (r.optimizer.kind == OptimizerKind::AdamW8bit) {
       r.optimizer.kind = OptimizerKind::AdamW;
       r.optimizer.block_size = config::Optimizer{}.block_size;

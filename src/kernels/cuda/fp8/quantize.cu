@@ -67,7 +67,8 @@ void quantize(const QuantizeArgs& args, Stream stream) {
   with_format(to.format, [&](auto format) {
     with_orders(to, kWhat, [&](auto in_rows, auto in_columns, auto measured) {
       quantize_kernel<decltype(format)::value, in_rows.value, in_columns.value, measured.value>
-          <<<blocks, kTileThreads, 0, stream>>>(list, args.columns, across, rows * args.columns, to);
+          <<<blocks, kTileThreads, 0, stream>>>(list, args.columns, across,
+                                                rows * args.columns - args.padding, to);
     });
   });
   check_launch(kWhat);
