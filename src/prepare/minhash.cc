@@ -93,7 +93,7 @@ double similarity(std::span<const uint32_t, kHashes> a, std::span<const uint32_t
   return static_cast<double>(equal) / kHashes;
 }
 
-// More rows in a band mean fewer comparisons in vain, fewer rows fewer duplicates missed. Whole signatures
+// More rows in a band mean fewer needless comparisons, fewer rows fewer missed duplicates. Whole signatures
 // decide in the end, so only what is missed counts.
 Bands bands_for(double threshold) {
   for (int rows = static_cast<int>(kHashes); rows > 1; --rows) {

@@ -210,7 +210,7 @@ TEST(SavedState, ReplicasReadACheckpointOnce) {
   }
 }
 
-// The ranks that wait for a part are told.
+// Ranks that wait for a part are notified.
 TEST(SavedState, ADamagedPartEndsTheLoadOfAllReplicas) {
   const test::TempFolder folder;
   run_steps(recipe_of({}), corpus(), folder.path(), 0, 1, {});
