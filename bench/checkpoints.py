@@ -74,6 +74,14 @@ def resident(pid):
         return 0
 
 
+def newest(folder):
+    """The step of the newest checkpoint, finished or not; 0: none."""
+    try:
+        return max((int(name.split("-")[-1]) for name in os.listdir(folder) if name.startswith("step-")), default=0)
+    except OSError:
+        return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quintet", default="build/quintet")
@@ -85,6 +93,7 @@ def main():
     options = parser.parse_args()
     if shutil.which("fio") is None:
         sys.exit("checkpoints.py: fio was not found: tools/setup.sh --bench installs it")
+    os.makedirs(options.dir, exist_ok=True)
     work = tempfile.mkdtemp(prefix="checkpoints-", dir=options.dir)
     try:
         recipe = os.path.join(work, "recipe.toml")
@@ -129,19 +138,20 @@ def main():
             small = os.path.join(work, "small.toml")
             with open(small, "w") as file:
                 file.write(RECIPE.format(ranks=options.ranks, layers=1).replace("embed = 512", "embed = 64").replace("vocab = 32000", "vocab = 4096"))
-            process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", os.path.join(work, "many"), "--rounds",
+            many = os.path.join(work, "many")
+            process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", many, "--rounds",
                                         str(options.saves), "--json"], stdout=subprocess.PIPE, text=True)
-            memory = []
+            memory = {}  # the most that was resident, by the save in progress
             while process.poll() is None:
-                memory.append(resident(process.pid))
-                time.sleep(0.1)
+                save, now = newest(many), resident(process.pid)
+                memory[save] = max(now, memory.get(save, 0))
+                time.sleep(0.02)
             process.communicate()
-            memory = [m for m in memory if m]
-            fifth = len(memory) // 5
-            result["saves"] = {"count": options.saves, "samples": len(memory),
-                               "resident_bytes_after_a_fifth": statistics.median(memory[fifth:2 * fifth]),
-                               "resident_bytes_at_the_end": statistics.median(memory[-fifth - 1:-1]),
-                               "peak_bytes": max(memory)}
+            fifth = options.saves // 5
+            result["saves"] = {"count": options.saves, "seen": len(memory),
+                               "resident_bytes_in_the_second_fifth": max(memory[n] for n in memory if fifth <= n < 2 * fifth),
+                               "resident_bytes_in_the_last_fifth": max(memory[n] for n in memory if n >= 4 * fifth),
+                               "peak_bytes": max(memory.values())}
         print(json.dumps(result, indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
