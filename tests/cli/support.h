@@ -68,6 +68,8 @@ class Background {
  public:
   explicit Background(const std::vector<std::string>& arguments) : pid_(::fork()) {
     if (pid_ != 0) return;
+    // What the tests were started with, such as nohup, must not change what a signal does.
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) ::signal(signal, SIG_DFL);
     const int null = ::open("/dev/null", O_RDWR);
     for (const int fd : {0, 1, 2}) ::dup2(null, fd);
     std::vector<char*> argv = {const_cast<char*>(kTool.c_str())};
