@@ -14,7 +14,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test test-pages repeat mutate fuzz classes reshard crash test-hf fuzz-parsers asan tsan \
+.PHONY: help setup configure build demo test test-pages picture repeat mutate fuzz classes reshard crash test-hf fuzz-parsers asan tsan \
   coverage nightly bench lint tidy recipe-docs docs format install clean
 .DEFAULT_GOAL := help
 
@@ -48,6 +48,10 @@ mutate: setup  ## random faults in the planner's and verifier's sources, and tho
 test-pages: build  ## reports of runs and plans in headless Chromium, at desktop and phone width, light and dark
 	@tools/setup.sh --pages
 	@tests/pages/check_pages.py --quintet $(BUILD)/quintet --self-test
+
+picture: demo  ## the picture of README, docs/images/report.png, from a run of the demo
+	@tools/setup.sh --pages
+	@tests/pages/check_pages.py --picture runs/tiny docs/images/report.png
 
 fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (endless) FUZZ_SEED=(the time)
 	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence --gtest_filter=Fuzz.RandomLayouts*

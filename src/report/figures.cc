@@ -294,9 +294,11 @@ std::string bars(const std::vector<Bar>& list, double limit, const std::string& 
     if (b.apart) out += "<span class=\"gap\"></span>";
     out += fmt::format("<span>{}</span><div class=\"track\">", escaped(b.label));
     for (const BarPart& p : b.parts)
-      if (p.value > 0)
-        out += fmt::format("<i style=\"width:{:.3f}%;background:{}\" data-tip=\"{}: {}\"></i>",
-                           100 * p.value / longest, colour(p.colour), escaped(p.name), escaped(p.text));
+      if (const double percent = 100 * p.value / longest;
+          percent > 0)  // a line between parts hides small ones
+        out += fmt::format("<i{} style=\"width:{:.3f}%;background:{}\" data-tip=\"{}: {}\"></i>",
+                           percent > 2 ? " class=\"cut\"" : "", percent, colour(p.colour), escaped(p.name),
+                           escaped(p.text));
     if (limit > 0)
       out += fmt::format("<span class=\"edge\" style=\"left:calc({:.3f}% - 1px)\" title=\"{}\"></span>",
                          100 * limit / longest, escaped(limit_text));

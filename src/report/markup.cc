@@ -29,6 +29,19 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? std::string_view() : text.substr(first);
 }
 
+// Words that break into lines at spaces only, not at the hyphens of options.
+std::string words(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string word = escaped(text.substr(0, end));
+    out += word.find('-') == std::string::npos ? word : "<span class=\"word\">" + word + "</span>";
+    if (end < text.size()) out += ' ';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string escaped(std::string_view text) {
@@ -135,7 +148,9 @@ std::string table(const std::vector<std::string>& head, const std::vector<std::v
 std::string facts(const std::vector<std::pair<std::string, std::string>>& list) {
   std::string out = "<dl>\n";
   for (const auto& [what, text] : list)
-    if (!text.empty()) out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(what), escaped(text));
+    if (!text.empty())
+      out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(what),
+                         what == "command" ? words(text) : escaped(text));
   return out + "</dl>\n";
 }
 

@@ -23,11 +23,12 @@ const char* const kTimes = " \xC3\x97 ";      // multiplication sign
 const char* const kArrow = " \xE2\x86\x92 ";  // to the right
 const char* const kDash = "\xE2\x80\x93";     // of ranges
 const char* const kDot = " \xC2\xB7 ";        // between facts
+const char* const kFixed = "\xC2\xA0";        // a space where a line does not break
 
 std::string layout_text(const RunFiles& run) {
   std::string axes;
   for (const MeshAxis& a : run.mesh)
-    axes += fmt::format("{}{} {}", axes.empty() ? "" : kTimes, a.name, a.size);
+    axes += fmt::format("{}{}{}{}", axes.empty() ? "" : kTimes, a.name, kFixed, a.size);
   if (axes.empty()) return run.ranks == 1 ? "one rank" : fmt::format("{} ranks", thousands(run.ranks));
   return fmt::format("{} ranks: {}", thousands(run.ranks), axes);
 }
@@ -54,6 +55,13 @@ std::optional<double> least_of(const RunFiles& run, const char* name) {
 }
 
 std::string loss_text(std::optional<double> loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
+
+// Breaks into lines only beside this text, not inside it.
+std::string unbroken(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == ' ' ? std::string(kFixed) : std::string(1, c);
+  return out;
+}
 
 std::string duration_text(double seconds) {
   return seconds > 0 ? base::human_duration(std::llround(seconds * 1e9)) : "";
@@ -185,7 +193,7 @@ class RunPage {
       for (const Tile& t : list) {
         if (!cells.contains(t.label)) labels.push_back(t.label);
         cells[t.label].resize(2);
-        cells[t.label][i] = t.note.empty() ? t.value : fmt::format("{} ({})", t.value, t.note);
+        cells[t.label][i] = t.note.empty() ? t.value : fmt::format("{} ({})", t.value, unbroken(t.note));
       }
     }
     std::vector<std::vector<std::string>> rows;
@@ -349,6 +357,17 @@ class RunPage {
     return what;
   }
 
+  // Streams of a pipeline are named by direction and partner: "pp.up.send1" carries activations to stage 1.
+  static std::string lane_name(const std::string& stream) {
+    const size_t dot = stream.rfind('.');
+    if (!stream.starts_with("pp.") || dot == std::string::npos) return stream;
+    const char* const pass = stream.starts_with("pp.up.") ? "forward" : "backward";
+    const std::string_view last = std::string_view(stream).substr(dot + 1);
+    if (last.starts_with("send")) return fmt::format("{} to {}", pass, last.substr(4));
+    if (last.starts_with("recv")) return fmt::format("{} from {}", pass, last.substr(4));
+    return stream;
+  }
+
   // Compute by phase, communication by stream.
   static std::string timeline_of(const RunFiles& run) {
     constexpr size_t kMaxRanks = 16;
@@ -383,7 +402,10 @@ class RunPage {
       const RunFiles::RankTimeline& r = run.timelines[i];
       const double begin = comparable ? r.begin : 0;
       for (size_t s = 0; s < r.streams.size(); ++s) {
-        Lane lane{s == 0 ? fmt::format("rank {}", r.rank) : r.streams[s].name, {}, s > 0, s == 0 && i > 0};
+        Lane lane{s == 0 ? fmt::format("rank {}", r.rank) : lane_name(r.streams[s].name),
+                  {},
+                  s > 0,
+                  s == 0 && i > 0};
         for (const auto& p : r.streams[s].parts) {
           lane.spans.push_back({begin + p.start, p.seconds, name(p.what, ink_of(p.what)), p.micro});
           t.seconds = std::max(t.seconds, begin + p.start + p.seconds);

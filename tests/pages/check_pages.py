@@ -6,6 +6,7 @@ A run, two runs side by side and plans are drawn, then rendered at 1280 and 390 
 fails, nothing is requested, pointers get answers. With --shots DIR the screenshots are kept.
 
   check_pages.py --quintet build/quintet [--shots DIR] [--self-test]
+  check_pages.py --picture runs/tiny docs/images/report.png    the picture of README: the upper part of a run's page
 """
 
 import argparse
@@ -115,10 +116,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quintet", default=str(ROOT / "build" / "quintet"))
     parser.add_argument("--shots")
+    parser.add_argument("--picture", nargs=2, metavar=("RUN", "FILE"), help="draw the page of a run instead, light, at 1280 px")
     parser.add_argument("--self-test", action="store_true", help="break a page in each way and see that it is found")
     options = parser.parse_args()
     if options.shots:
         pathlib.Path(options.shots).mkdir(parents=True, exist_ok=True)
+    if options.picture:
+        page, file = (pathlib.Path(name).resolve() for name in options.picture)
+        with tempfile.TemporaryDirectory() as folder:
+            chromium(["--blink-settings=preferredColorScheme=1", "--window-size=1280,1525", f"--screenshot={file}", (page / "report.html").as_uri()], folder)
+        return 0
     quintet = str(pathlib.Path(options.quintet).resolve())
     problems, count = [], 0
     with tempfile.TemporaryDirectory() as folder:

@@ -69,6 +69,25 @@ TEST(RunPage, HasEveryFigureAndLoadsNothing) {
     EXPECT_NE(html.find(part), std::string::npos) << part;
 }
 
+TEST(RunPage, NamesLanesOfAPipelineByDirectionAndStage) {
+  const FakeRun run("alpha");
+  run.write("timeline.json", R"({"step":5,"ranks":[{"rank":0,"begin_ns":0,"streams":[
+      {"name":"compute","spans":[[0,500,"forward",0]]}, {"name":"dp","spans":[]},
+      {"name":"pp.up.send1","spans":[[500,100,"send",0]]}, {"name":"pp.down.recv1","spans":[[600,100,"recv",0]]}]}]})");
+  const std::string html = run_page({run.read()});
+  for (const char* part : {">dp</span>", ">forward to 1</span>", ">backward from 1</span>"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+}
+
+TEST(RunPage, BreaksCommandsAndCellsOnlyBetweenWords) {
+  const std::string one = run_page({FakeRun("alpha", 5, "quintet train --set a=b").read()});
+  EXPECT_NE(one.find("<dd>quintet train <span class=\"word\">--set</span> a=b</dd>"), std::string::npos);
+  const std::string two = run_page({FakeRun("alpha").read(), FakeRun("gamma").read()});
+  EXPECT_NE(two.find("4.4000 (from\xC2\xA0"
+                     "4.9900)"),
+            std::string::npos);
+}
+
 TEST(RunPage, EscapesWhatComesFromRecipesAndFiles) {
   const std::string html = run_page({FakeRun("beta", 5, kNasty).read()});
   test::expect_balanced(html);
