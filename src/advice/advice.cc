@@ -7,8 +7,11 @@
 #include <set>
 
 #include "advice/not_run_yet.h"
+#include "base/error.h"
+#include "base/parallel_for.h"
 #include "plan/layout_changes.h"
 #include "plan/text.h"
+#include "search/bounds.h"
 
 namespace quintet::advice {
 namespace {
@@ -68,6 +71,29 @@ std::vector<Advice> plan_only(const plan::Report& r) {
   return list;
 }
 
+// Leaves out changes that keep more state and activations on a device than it has memory, by bounds that take a
+// fraction of a plan's time: with thousands of blocks a plan takes seconds, and there are dozens of changes.
+std::vector<plan::LayoutChange> without_hopeless(const plan::Report& r,
+                                                 std::vector<plan::LayoutChange> changes, int threads) {
+  if (r.recipe.model.family == config::Family::Custom) return changes;
+  std::vector<char> hopeless(changes.size(), 0);
+  base::parallel_for(threads, changes.size(), [&](size_t i) {
+    config::Recipe least = changes[i].recipe;
+    // Nothing keeps less than full recompute; "fit" chooses by its budget.
+    if (least.memory.recompute == config::RecomputeKind::Fit)
+      least.memory = {.recompute = config::RecomputeKind::Full};
+    try {
+      hopeless[i] = search::Bounds(r.assumptions).quick(least).bytes > r.memory.limit;
+    } catch (const base::UserError&) {
+      // Refused by the compiler for reasons that no recipe rule covers: as in plan_all().
+    }
+  });
+  std::vector<plan::LayoutChange> rest;
+  for (size_t i = 0; i < changes.size(); ++i)
+    if (hopeless[i] == 0) rest.push_back(std::move(changes[i]));
+  return rest;
+}
+
 }  // namespace
 
 std::string change_of_time(const Advice& a, const plan::Report& r) {
@@ -107,8 +133,9 @@ std::string expert_reserve_text(const plan::Report& r) {
 
 std::vector<Advice> advise(const plan::Report& r, int threads) {
   const int64_t near = std::max(r.assumptions.cluster.domain, 1);
-  const std::vector<plan::LayoutChange> changes =
+  std::vector<plan::LayoutChange> changes =
       plan::savings(r.recipe, near, r.memory.limit - r.assumptions.cluster.accelerator.runtime_bytes);
+  changes = without_hopeless(r, std::move(changes), threads);
   std::vector<config::Recipe> recipes;
   for (const plan::LayoutChange& c : changes) recipes.push_back(c.recipe);
   const std::vector<std::optional<plan::Report>> plans = plan::plan_all(recipes, r.assumptions, threads);

@@ -1,8 +1,10 @@
 // Rules for sizes: what would take hours or all memory to compile is refused by estimate, with the likely
 // mistake.
 #include <algorithm>
+#include <bit>
 
 #include "base/text.h"
+#include "config/limits.h"
 #include "config/rule.h"
 
 namespace quintet::config {
@@ -10,8 +12,6 @@ namespace {
 
 using base::thousands;
 
-// Ten times the largest published steps.
-constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxBlocks = 2048;
 // 2^50 parameters: bytes and FLOPs of a step then stay far below 2^63.
 constexpr __int128 kMaxParameters = __int128{1} << 50;
@@ -31,8 +31,12 @@ void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
       fmt::format("{} sequences of {} tokens are {} tokens per step; the limit is {}", thousands(global),
                   thousands(seq), base::human_count(static_cast<double>(global) * static_cast<double>(seq)),
                   thousands(kMaxTokensPerStep));
-  if (seq > kMaxTokensPerStep / std::max<int64_t>(1, r.parallel.dp()))
-    return fail("data.seq_len", numbers, "the length of one sequence in tokens, e.g. 4096");
+  if (const int64_t longest = kMaxTokensPerStep / std::max<int64_t>(1, r.parallel.dp()); seq > longest) {
+    const auto round =
+        static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, longest))));
+    return fail("data.seq_len", numbers,
+                fmt::format("the length of one sequence in tokens, e.g. {}", std::min<int64_t>(4096, round)));
+  }
   const int64_t dp = r.parallel.dp(), meant = std::max<int64_t>(1, global / seq / dp) * dp;
   fail("batch.global", numbers + ". It counts sequences, not tokens",
        fmt::format("{}, which {} {} tokens", meant == 1 ? "1 sequence" : fmt::format("{} sequences", meant),

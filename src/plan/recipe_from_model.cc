@@ -7,11 +7,15 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/limits.h"
 #include "config/parse.h"
 #include "config/presets.h"
+#include "config/schema.h"
 
 namespace quintet::plan {
 namespace {
+
+constexpr auto kMaxAxis = static_cast<int64_t>(config::kMaxAxis);
 
 class Filler {
  public:
@@ -27,8 +31,14 @@ class Filler {
          cpu ? "the default on a CPU" : "the default on this accelerator");
     number("data.seq_len", q_.seq_len,
            preset->max_positions > 0 ? std::min<int64_t>(8192, preset->max_positions) : 8192, "");
+    const int64_t most = config::kMaxTokensPerStep / std::max<int64_t>(1, value("data.seq_len", 1));
     if (q_.search) {
-      number("batch.global", q_.global_batch, cluster_.world(), "one sequence per device");
+      // The fewest devices per sequence that keep the step within the limit and divide the cluster.
+      const int64_t world = cluster_.world();
+      int64_t share = 1;
+      while (share < world && (world / share > most || world % share != 0)) ++share;
+      number("batch.global", q_.global_batch, world / share,
+             share == 1 ? "one sequence per device" : fmt::format("one sequence per {} devices", share));
       return made();
     }
     number("batch.micro", q_.micro_batch, 1, "");
@@ -40,6 +50,7 @@ class Filler {
       base::fail_user(
           "pp {} x dp_replicate {} x cp {} x tp {} = {} does not divide the {} devices of the cluster", pp,
           replicate, cp, tp, others, world);
+    if (!given("parallel.dp_shard") && world / others > kMaxAxis) too_many_left(world / others, most);
     fill("parallel.dp_shard", world / others,
          fmt::format("the rest of the {} devices", base::thousands(world)));
     const int64_t shard = value("parallel.dp_shard", 1), dp = shard * replicate;
@@ -47,10 +58,14 @@ class Filler {
       fill("parallel.zero", pp > 1 ? 1 : 3,
            pp > 1 ? "with a pipeline, stage 3 would gather parameters for every micro-batch" : "");
     if (tp > 1) fill("parallel.sequence_parallel", "true", "with tp");
-    const int64_t micro = value("batch.micro", 1), micros = pp > 1 ? 4 * pp : 1;
+    const int64_t micro = value("batch.micro", 1);
+    int64_t per_stage = pp > 1 ? 4 : 1;
+    while (per_stage > 1 && dp * micro * per_stage * pp > most) per_stage /= 2;
     if (!given("batch.accumulation"))
-      number("batch.global", q_.global_batch, dp * micro * micros,
-             pp > 1 ? "four micro-batches per stage" : "one micro-batch per rank");
+      number("batch.global", q_.global_batch, dp * micro * per_stage * pp,
+             pp == 1          ? "one micro-batch per rank"
+             : per_stage == 1 ? "one micro-batch per stage"
+                              : fmt::format("{} micro-batches per stage", per_stage == 4 ? "four" : "two"));
     else if (q_.global_batch > 0)
       number("batch.global", q_.global_batch, 0, "");
     return made();
@@ -85,6 +100,19 @@ class Filler {
       sets_.push_back(fmt::format("{}={}", key, asked));
     else
       fill(key, otherwise, why);
+  }
+  // `most`: sequences of a step at most, and so data ranks.
+  [[noreturn]] static void too_many_left(int64_t devices, int64_t most) {
+    int64_t copies = 2;
+    while (copies <= kMaxAxis && (devices % copies != 0 || devices / copies > kMaxAxis)) ++copies;
+    const std::string such = devices > most ? ", such as parallel.tp or parallel.pp"
+                             : copies <= kMaxAxis
+                                 ? fmt::format(", such as --set parallel.dp_replicate={}", copies)
+                                 : "";
+    base::fail_user(
+        "{} devices would be left for parallel.dp_shard, which has at most {}; choose another axis too{}, or "
+        "use --search",
+        base::thousands(devices), base::thousands(kMaxAxis), such);
   }
   [[noreturn]] void unknown_model() const {
     const std::string near = config::likely_preset(q_.model);

@@ -20,6 +20,7 @@ std::string speed(double tokens) {
 }
 
 std::string table(std::string_view title, const std::vector<std::pair<std::string, ErrorSummary>>& groups) {
+  if (groups.empty()) return {};
   std::string text =
       fmt::format("\n{:<24} {:>5} {:>9} {:>9} {:>9}\n", title, "rows", "median", "p90", "bias");
   for (const auto& [name, s] : groups)
@@ -28,8 +29,14 @@ std::string table(std::string_view title, const std::vector<std::pair<std::strin
   return text;
 }
 
+// An error of no rows is none, not 0.
+Json number_of(const ErrorSummary& s, double value) { return s.rows > 0 ? Json(value) : Json(nullptr); }
+
 Json json_of(const ErrorSummary& s) {
-  return {{"rows", s.rows}, {"median_error", s.median}, {"p90_error", s.p90}, {"bias", s.bias}};
+  return {{"rows", s.rows},
+          {"median_error", number_of(s, s.median)},
+          {"p90_error", number_of(s, s.p90)},
+          {"bias", number_of(s, s.bias)}};
 }
 
 Json json_of(const std::vector<std::pair<std::string, ErrorSummary>>& groups) {
@@ -81,11 +88,13 @@ Json json_of(const ComparedRun& row) {
 }  // namespace
 
 std::string to_text(const Comparison& report) {
-  std::string text =
-      fmt::format("{:<10} {:<24} {:<16} {:>5} {:>10} {:>10} {:>8}  {:>7} {:>7} {:>8}\n", "row", "model",
-                  "accelerator", "GPUs", "published", "predicted", "error", "GiB", "planned", "error");
+  std::string text;
   for (const ComparedRun& row : report.rows) {
     if (!row.mapping.run) continue;
+    if (text.empty())
+      text =
+          fmt::format("{:<10} {:<24} {:<16} {:>5} {:>10} {:>10} {:>8}  {:>7} {:>7} {:>8}\n", "row", "model",
+                      "accelerator", "GPUs", "published", "predicted", "error", "GiB", "planned", "error");
     const std::string model = row.published.model.substr(0, 24);
     text +=
         fmt::format("{:<10} {:<24} {:<16} {:>5} {:>10} {:>10} {:>8}  {:>7} {:>7} {:>8}\n", row.published.id,
@@ -98,17 +107,23 @@ std::string to_text(const Comparison& report) {
   text += table("source", report.by_source);
   text += table("accelerator", report.by_accelerator);
   text += table("stack", report.by_stack);
-  if (report.unmodelled > 0) text += fmt::format("\n{} rows are not modelled:\n", report.unmodelled);
+  if (!text.empty()) text += '\n';
+  if (report.unmodelled > 0)
+    text +=
+        fmt::format("{} row{} not modelled:\n", report.unmodelled, report.unmodelled == 1 ? " is" : "s are");
   for (const ComparedRun& row : report.rows)
     if (!row.mapping.run) text += fmt::format("  {:<10} {}\n", row.published.id, row.mapping.reason);
+  if (report.unmodelled > 0) text += '\n';
   if (report.all.rows == 0 && report.memory.rows == 0)
-    return text + "\nno row could be compared, so there is no error to report\n";
-  text += fmt::format("\n{} rows: median error {}, 90 % within {}\n", report.all.rows,
-                      percent(report.all.median), percent(report.all.p90));
-  text += fmt::format("{} of them state model, layout and hardware: median {}, 90 % within {}\n",
-                      report.stated.rows, percent(report.stated.median), percent(report.stated.p90));
-  text += fmt::format("memory, {} rows: median error {}, 90 % within {}\n", report.memory.rows,
-                      percent(report.memory.median), percent(report.memory.p90));
+    return text + "no row could be compared, so there is no error to report\n";
+  const auto errors = [](const ErrorSummary& s) {
+    return s.rows == 0 ? std::string("none")
+                       : fmt::format("median error {}, 90 % within {}", percent(s.median), percent(s.p90));
+  };
+  text += fmt::format("{} rows: {}\n", report.all.rows, errors(report.all));
+  text += fmt::format("{} of them state model, layout and hardware: {}\n", report.stated.rows,
+                      errors(report.stated));
+  text += fmt::format("memory, {} rows: {}\n", report.memory.rows, errors(report.memory));
   return text;
 }
 
@@ -116,14 +131,14 @@ std::string to_json(const Comparison& report) {
   Json rows = Json::array();
   for (const ComparedRun& row : report.rows) rows.push_back(json_of(row));
   const Json json = {{"summary",
-                      {{"median_error", report.all.median},
-                       {"p90_error", report.all.p90},
+                      {{"median_error", number_of(report.all, report.all.median)},
+                       {"p90_error", number_of(report.all, report.all.p90)},
                        {"rows", report.all.rows},
                        {"unmodelled", report.unmodelled},
-                       {"memory_median_error", report.memory.median},
-                       {"memory_p90_error", report.memory.p90},
+                       {"memory_median_error", number_of(report.memory, report.memory.median)},
+                       {"memory_p90_error", number_of(report.memory, report.memory.p90)},
                        {"memory_rows", report.memory.rows},
-                       {"bias", report.all.bias},
+                       {"bias", number_of(report.all, report.all.bias)},
                        {"by_source", json_of(report.by_source)},
                        {"by_accelerator", json_of(report.by_accelerator)},
                        {"by_stack", json_of(report.by_stack)},

@@ -39,11 +39,15 @@ std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
       base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
       base::thousands(s.too_slow), s.planned, s.did_not_fit);
   if (s.families == 0)
-    return counts + fmt::format(
-                        "no layout is possible: the axes fixed with --set must divide {0} devices, and the "
-                        "remaining data ranks must divide the global batch; a batch of {0} always works\n",
-                        base::thousands(a.cluster.world()));
+    return counts +
+           fmt::format(
+               "no layout is possible: the axes fixed with --set must divide {0} devices, and the "
+               "remaining data ranks must divide the global batch; one sequence per device ({0}) leaves "
+               "the most layouts\n",
+               base::thousands(a.cluster.world()));
   std::string out;
+  if (s.best.empty() && s.too_large == 0 && s.did_not_fit == 0)
+    return counts + "every layout breaks a rule: the lines above name one for each strategy\n";
   if (s.best.empty()) {
     out = counts +
           fmt::format("nothing fits into the {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));

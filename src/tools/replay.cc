@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/scratch_folder.h"
 #include "checkpoint/store.h"
 #include "config/parse.h"
 #include "train/checkpointer.h"
@@ -31,22 +31,6 @@ nlohmann::json record_of(const base::Path& metrics, int64_t step) {
   }
   base::fail_user("{} has no record of step {}", metrics.string(), step);
 }
-
-// A folder that is removed however the replay ends.
-class Scratch {
- public:
-  explicit Scratch(base::Path path) : path_(std::move(path)) {}
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const base::Path& path() const { return path_; }
-
- private:
-  base::Path path_;
-};
 
 }  // namespace
 
@@ -75,7 +59,7 @@ Replay replay(const base::Path& run_folder, int64_t step,
     recipe = train::recipe_of(checkpoint::parse_manifest(base::read_file(manifest), manifest.string()),
                               manifest.string());
   }
-  const Scratch scratch(run_folder / fmt::format("replay-{}", step));
+  const base::ScratchFolder scratch;  // not in the run folder, which may be read-only
   recipe.run.dir = scratch.path().string();
   recipe.run.backend = config::BackendKind::Local;
   recipe.checkpoint = {};

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "advice/not_run_yet.h"
 #include "advice/verdict.h"
 #include "base/error.h"
@@ -50,6 +53,42 @@ TEST(Advice, EveryChangeFits) {
   EXPECT_NE(text.find("any one of these makes it fit"), std::string::npos);
   EXPECT_NE(text.find("plan-only: the engine does not run it yet"), std::string::npos);
   EXPECT_TRUE(advice_text(whole, {}).empty());
+}
+
+// Changes are left out by bounds before they are planned. None of those that fit may be: with a limit that one of
+// them meets to the byte, the advice has exactly the changes whose plans fit.
+TEST(Advice, NoChangeThatFitsIsLeftOut) {
+  const auto planned = [](const plan::Report& r, const std::vector<plan::LayoutChange>& changes) {
+    std::vector<config::Recipe> recipes;
+    for (const plan::LayoutChange& c : changes) recipes.push_back(c.recipe);
+    return plan::plan_all(recipes, r.assumptions, 2);
+  };
+  for (const std::vector<std::string>& layout :
+       {std::vector<std::string>{"parallel.dp_replicate=8", "batch.micro=4", "loss.chunk=0"},
+        std::vector<std::string>{"parallel.pp=2", "parallel.dp_shard=4", "parallel.zero=1"}}) {
+    const plan::Report whole = plan::make_plan(small_llama(layout), small_cluster());
+    std::vector<int64_t> needs;
+    for (const auto& p : planned(whole, plan::savings(whole.recipe, 4, 0)))
+      if (p) needs.push_back(plan::needs(*p));
+    std::sort(needs.begin(), needs.end());
+    for (const size_t place : {size_t{0}, needs.size() / 2}) {
+      plan::Assumptions a = small_cluster();
+      a.cluster.accelerator.memory_bytes = needs[place];
+      const plan::Report r = plan::make_plan(small_llama(layout), a);
+      const std::vector<plan::LayoutChange> changes =
+          plan::savings(r.recipe, 4, r.memory.limit - a.cluster.accelerator.runtime_bytes);
+      const auto plans = planned(r, changes);
+      std::set<std::string> expected, found, kinds;
+      for (size_t i = 0; i < changes.size(); ++i)
+        if (plans[i] && plans[i]->memory.fits() &&
+            (changes[i].kind.empty() || kinds.insert(changes[i].kind).second))
+          expected.insert(changes[i].what);
+      for (const Advice& x : advise(r))
+        if (x.runs) found.insert(x.what);
+      EXPECT_EQ(found, expected) << layout.front() << ", place " << place;
+      EXPECT_FALSE(expected.empty());
+    }
+  }
 }
 
 // Narrower state: masters that share their upper half with the weight keep the numbers, gradients in bf16 do

@@ -32,6 +32,36 @@ TEST(WithoutFile, FillsInWhatIsOpen) {
   EXPECT_EQ(pipeline.filled.size(), 2u);
 }
 
+// What is filled in passes the rules: nobody is told of a batch or an axis that he did not give.
+TEST(WithoutFile, FillsInWhatIsAcceptedOnHugeClusters) {
+  const hardware::Cluster huge = hardware::parse_cluster("100000x8 h100");
+  EXPECT_EQ(recipe_from_model({.model = "llama3-8b", .search = true}, huge).recipe.batch.global, 100'000);
+  EXPECT_EQ(
+      recipe_from_model({.model = "llama3-8b", .seq_len = 2048, .search = true}, huge).recipe.batch.global,
+      400'000);
+  const auto message = [](const RecipeRequest& q, const char* cluster) -> std::string {
+    try {
+      recipe_from_model(q, hardware::parse_cluster(cluster));
+    } catch (const base::UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_NE(
+      message({.model = "llama3-8b"}, "100000x8 h100")
+          .find(
+              "800,000 devices would be left for parallel.dp_shard, which has at most 65,536; choose another "
+              "axis too, such as parallel.tp or parallel.pp, or use --search"),
+      std::string::npos);
+  EXPECT_NE(message({.model = "llama3-8b"}, "12500x8 h100").find("--set parallel.dp_replicate=2, or"),
+            std::string::npos);
+  EXPECT_EQ(message({.model = "llama3-8b", .sets = {"parallel.dp_replicate=2"}}, "12500x8 h100"), "");
+  const FilledRecipe deep = recipe_from_model({.model = "llama3-8b", .sets = {"parallel.pp=4"}},
+                                              hardware::parse_cluster("16384x8 h100"));
+  EXPECT_EQ(deep.recipe.batch.global, 131'072);
+  EXPECT_EQ(deep.filled.back(), "batch.global = 131072: one micro-batch per stage");
+}
+
 TEST(WithoutFile, BadInput) {
   const hardware::Cluster cluster = hardware::parse_cluster("1x8 h100");
   const auto message = [&](const RecipeRequest& q) -> std::string {

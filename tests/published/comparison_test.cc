@@ -56,6 +56,20 @@ TEST(ReferenceBench, EveryRowIsScoredOrHasAReason) {
   EXPECT_NE(to_text(report).find("OFF-002    the row does not state"), std::string::npos);
 }
 
+// Without rows there are no tables and no errors: 0 % would read as a perfect prediction.
+TEST(ReferenceBench, NoRowsHaveNoErrors) {
+  const Comparison none = compare({published_row("OFF-002")}, {});
+  EXPECT_EQ(to_text(none),
+            "1 row is not modelled:\n  OFF-002    the row does not state the model's geometry\n\n"
+            "no row could be compared, so there is no error to report\n");
+  EXPECT_TRUE(nlohmann::json::parse(to_json(none))["summary"]["median_error"].is_null());
+  PublishedRun row = published_row("TT-002");
+  row.memory_gib.reset();
+  const Comparison speed = compare({row}, {});
+  EXPECT_NE(to_text(speed).find("memory, 0 rows: none\n"), std::string::npos) << to_text(speed);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(speed))["summary"]["memory_p90_error"].is_null());
+}
+
 // A claim above the chip's peak is an error of the row, reported with its numbers, and is not scored.
 TEST(ReferenceBench, ClaimsAbovePeakAreErrors) {
   std::vector<PublishedRun> rows = {published_row("MOS-039"), published_row("MEG21-004")};
