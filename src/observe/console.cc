@@ -1,5 +1,6 @@
 #include "observe/console.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -17,6 +18,14 @@ constexpr std::string_view kPlain = "\x1b[0m";
 constexpr int kNarrowest = 20;  // narrower terminals are not wrapped for
 bool colours_allowed = false;
 bool live_allowed = true;
+
+// Erases the live line and leaves the cursor at its start. A terminal that has become narrower has broken it
+// into several rows, with the cursor in the last.
+std::string erased(std::string_view live, int columns) {
+  if (live.empty()) return std::string(kEraseLine);
+  const size_t rows = (base::columns_of(live) - 1) / static_cast<size_t>(std::max(1, columns)) + 1;
+  return rows == 1 ? std::string(kEraseLine) : fmt::format("\r\x1b[{}A\x1b[J", rows - 1);
+}
 
 std::string_view escape_of(Style style) {
   switch (style) {
@@ -88,7 +97,11 @@ std::string Console::formatted(std::string_view line, const LineFormat& format) 
 void Console::print_line(std::string_view line, const LineFormat& format) {
   const std::lock_guard lock(mutex_);
   std::string text;
-  if (!live_.empty()) text += kEraseLine;
+  if (!live_.empty()) {
+    const int columns = width();
+    text += erased(live_, columns);
+    live_ = base::first_columns(live_, static_cast<size_t>(std::max(1, columns - 1)));
+  }
   text += formatted(line, format);
   text += '\n';
   text += live_;
@@ -98,10 +111,10 @@ void Console::print_line(std::string_view line, const LineFormat& format) {
 void Console::set_live(std::string_view line) {
   if (!terminal_ || !live_allowed) return;
   // One column stays free: some terminals wrap a line that fills the last one.
-  const auto columns = static_cast<size_t>(std::max(1, width() - 1));
+  const int columns = width();
   const std::lock_guard lock(mutex_);
-  live_ = base::first_columns(line, columns);
-  std::string text(kEraseLine);
+  std::string text = erased(live_, columns);
+  live_ = base::first_columns(line, static_cast<size_t>(std::max(1, columns - 1)));
   text += live_;
   write_all(text);
 }
@@ -109,8 +122,9 @@ void Console::set_live(std::string_view line) {
 void Console::clear_live() {
   const std::lock_guard lock(mutex_);
   if (live_.empty()) return;
+  const std::string text = erased(live_, width());
   live_.clear();
-  write_all(kEraseLine);
+  write_all(text);
 }
 
 void Console::end_live() {

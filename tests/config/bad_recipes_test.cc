@@ -82,7 +82,9 @@ TEST(BadRecipes, EveryRuleHasACodeWithAnExample) {
   for (const ProblemCode& c : problem_codes()) {
     SCOPED_TRACE(c.code);
     EXPECT_NE(explain(c).find(c.cause.substr(0, 20)), std::string::npos);
-    if (c.code >= "Q20") EXPECT_FALSE(c.remedy.empty()) << "say what to do";
+    if (c.code >= "Q20") {
+      EXPECT_FALSE(c.remedy.empty()) << "say what to do";
+    }
     if (c.bad.empty()) continue;
     std::vector<std::string> overrides = lines(c.bad);
     const std::vector<Problem> problems = problems_with(overrides, std::string(example_recipe()));

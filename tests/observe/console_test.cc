@@ -97,6 +97,44 @@ TEST(Console, AsksTheTerminal) {
   ::close(master);
 }
 
+// A terminal that becomes narrower breaks the live line into rows: all of them are erased.
+TEST(Console, ErasesTheRowsOfALiveLineThatNoLongerFits) {
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0)
+    GTEST_SKIP() << "no pseudo-terminal available (" << std::strerror(errno)
+                 << "): mount devpts at /dev/pts to run this test";
+  const int slave = ::open(::ptsname(master), O_RDWR | O_NOCTTY);
+  ASSERT_GE(slave, 0);
+  const auto resize = [&](unsigned short columns) {
+    winsize size{};
+    size.ws_col = columns;
+    ASSERT_EQ(::ioctl(slave, TIOCSWINSZ, &size), 0);
+  };
+  const auto shown = [&] {
+    char text[4096];
+    return std::string(text, static_cast<size_t>(std::max<ssize_t>(0, ::read(master, text, sizeof text))));
+  };
+  {
+    Console console({slave, {}, {}});
+    resize(80);
+    console.set_live(std::string(79, 'a'));
+    shown();
+    resize(40);
+    console.set_live("bb");
+    EXPECT_EQ(shown(), "\r\x1b[1A\x1b[Jbb");
+    resize(80);
+    console.set_live(std::string(70, 'c'));
+    shown();
+    resize(30);
+    console.print_line("hello");
+    EXPECT_EQ(shown(), "\r\x1b[2A\x1b[Jhello\r\n" + std::string(29, 'c'));
+    console.clear_live();
+    EXPECT_EQ(shown(), "\r\x1b[2K");
+  }
+  ::close(slave);
+  ::close(master);
+}
+
 TEST(Console, LinesOfThreadsDoNotMix) {
   Pipe pipe;
   Console console({pipe.in(), {}, {}});
