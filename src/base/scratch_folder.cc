@@ -10,8 +10,9 @@
 namespace quintet::base {
 
 ScratchFolder::ScratchFolder() {
-  const char* const named = ::getenv("TMPDIR");
-  const Path parent = named == nullptr || *named == '\0' ? "/tmp" : named;
+  std::error_code unusable;  // $TMPDIR is not a folder
+  Path parent = std::filesystem::temp_directory_path(unusable);
+  if (unusable) parent = "/tmp";
   std::string name = (parent / "quintet-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) fail_writing("create a folder in", parent, errno);
   path_ = name;
