@@ -1,5 +1,5 @@
-// A new folder among the system's temporary files ($TMPDIR, else /tmp), removed with everything in it when the
-// object is destroyed. Only its owner can read it.
+// A new folder among the system's temporary files ($TMPDIR, else /tmp), removed with everything in it when
+// the object is destroyed. Only its owner can read it.
 #pragma once
 
 #include <filesystem>

@@ -55,8 +55,8 @@ TEST(Advice, EveryChangeFits) {
   EXPECT_TRUE(advice_text(whole, {}).empty());
 }
 
-// Changes are left out by bounds before they are planned. None of those that fit may be: with a limit that one of
-// them meets to the byte, the advice has exactly the changes whose plans fit.
+// Changes are left out by bounds before they are planned. None of those that fit may be: with a limit that
+// one of them meets to the byte, the advice has exactly the changes whose plans fit.
 TEST(Advice, NoChangeThatFitsIsLeftOut) {
   const auto planned = [](const plan::Report& r, const std::vector<plan::LayoutChange>& changes) {
     std::vector<config::Recipe> recipes;
