@@ -71,8 +71,9 @@ std::vector<Advice> plan_only(const plan::Report& r) {
   return list;
 }
 
-// Leaves out changes that keep more state and activations on a device than it has memory, by bounds that take a
-// fraction of a plan's time: with thousands of blocks a plan takes seconds, and there are dozens of changes.
+// Leaves out changes that keep more state and activations on a device than it has memory, by bounds that
+// take a fraction of a plan's time: with thousands of blocks a plan takes seconds, and there are dozens of
+// changes.
 std::vector<plan::LayoutChange> without_hopeless(const plan::Report& r,
                                                  std::vector<plan::LayoutChange> changes, int threads) {
   if (r.recipe.model.family == config::Family::Custom) return changes;
