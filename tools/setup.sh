@@ -124,7 +124,7 @@ fi
 if [ $hf = yes ] && ! "$hf_venv/bin/python" -c 'import tokenizers, tiktoken, sentencepiece, torch, transformers, jinja2, megatron.core, lm_eval' 2>/dev/null; then
   echo "setup: installing tokenizers, tiktoken, sentencepiece, transformers, megatron-core, lm-eval and PyTorch (some GB) into $hf_venv (only make test-hf uses them)"
   if ! { /usr/bin/python3 -m venv "$hf_venv" &&
-    "$hf_venv/bin/pip" install -q tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.2 megatron-core==0.16.1 \
+    "$hf_venv/bin/pip" install -q tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.1 megatron-core==0.16.1 \
       "torch==$torch_version" numpy setuptools transformers==5.23.0 jinja2==3.1.6 safetensors lm-eval==0.4.13 accelerate; }; then
     echo "setup: could not install them; make test-hf needs PyPI once" >&2
     exit 1

@@ -14,6 +14,10 @@
 namespace quintet::tokenizer {
 namespace {
 
+// utf8proc 2.8 drops this character after a syllable that has no trailing consonant, although it is none: the
+// trailing consonants begin after it. It is a starter that never changes, so a text can be cut around it.
+constexpr char32_t kHangulTrailBase = 0x11A7;
+
 // One of Unicode's four normal forms.
 class NormalForm final : public Normalizer {
  public:
@@ -29,7 +33,8 @@ class NormalForm final : public Normalizer {
     const char* from = text.data();
     for (const char* at = from; at != text.data() + text.size();) {
       const char* here = at;
-      if (!is_undecomposed(next_code(at))) continue;
+      const char32_t code = next_code(at);
+      if (!is_undecomposed(code) && code != kHangulTrailBase) continue;
       append({from, static_cast<size_t>(here - from)}, result);
       result.append(here, static_cast<size_t>(at - here));
       from = at;

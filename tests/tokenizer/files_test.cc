@@ -1,6 +1,8 @@
 // Tokenizers that are trained here, other formats, and files that are damaged.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "tokenizer/expressions.h"
@@ -35,6 +37,20 @@ TEST(TrainBpe, EveryTextRoundTrips) {
 TEST(TrainBpe, StopsWhenNoPairIsLeft) {
   EXPECT_EQ(load_hf_tokenizer(trained("ab ab", 100000))->vocab_size(), 257 + 2);  // "ab", " ab"
   EXPECT_CONTAINS(test::user_error([] { trained("ab", 200); }), "the smallest is 257");
+}
+
+TEST(NormalForms, ComposeSyllablesOnlyOfTheirParts) {
+  auto json = nlohmann::json::parse(trained("ab ab", 300));
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = load_hf_tokenizer(json.dump());
+  const auto normal = [&](const char* text) { return tokenizer->decode(tokenizer->encode(text)); };
+  EXPECT_EQ(normal("e\u0301"), "\u00e9");
+  EXPECT_EQ(normal("\u1100\u1161\u11a8"), "\uac01");  // leading, vowel, trailing
+  EXPECT_EQ(normal("\uac00\u11a8"), "\uac01");
+  // The character before the first trailing consonant, and the one after the last, are none.
+  EXPECT_EQ(normal("\uac00\u11a7"), "\uac00\u11a7");
+  EXPECT_EQ(normal("\u1100\u1161\u11a7\u11a8"), "\uac00\u11a7\u11a8");
+  EXPECT_EQ(normal("\uac00\u11c3"), "\uac00\u11c3");
 }
 
 TEST(Tiktoken, RanksAreMerges) {
