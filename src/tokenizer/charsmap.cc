@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "tokenizer/base64.h"
@@ -18,6 +19,36 @@ uint32_t label_of(uint32_t unit) { return unit & 0x800000FFu; }
 uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
 
 }  // namespace
+
+bool is_sound_charsmap(std::string_view bytes) {
+  uint32_t size = 0;
+  if (bytes.size() < 4) return false;
+  std::memcpy(&size, bytes.data(), 4);
+  if (size == 0 || size % 4 != 0 || size > bytes.size() - 4) return false;
+  const size_t units = size / 4, replacements = bytes.size() - 4 - size;
+  const auto unit_at = [&](size_t at) {
+    uint32_t unit = 0;
+    std::memcpy(&unit, bytes.data() + 4 + 4 * at, 4);
+    return unit;
+  };
+  // From each node, every byte is looked up, so the whole block of 256 units must exist.
+  std::vector<bool> seen(units);
+  std::vector<uint32_t> nodes = {0};
+  while (!nodes.empty()) {
+    const uint32_t node = nodes.back();
+    nodes.pop_back();
+    const uint32_t unit = unit_at(node), base = node ^ offset_of(unit);
+    if ((base | 0xFFu) >= units) return false;
+    if (node != 0 && has_leaf(unit) && value_of(unit_at(base)) >= replacements) return false;
+    for (uint32_t byte = 1; byte < 256; ++byte) {
+      const uint32_t next = base ^ byte;
+      if (label_of(unit_at(next)) != byte || seen[next]) continue;
+      seen[next] = true;
+      nodes.push_back(next);
+    }
+  }
+  return true;
+}
 
 CharsMap::CharsMap(const std::string& base64) {
   const std::string bytes = decode_base64(base64);

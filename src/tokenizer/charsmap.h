@@ -10,6 +10,9 @@
 
 namespace quintet::tokenizer {
 
+// Whether no text leads a lookup outside of these bytes: the length of the trie, the trie, the replacements.
+bool is_sound_charsmap(std::string_view bytes);
+
 class CharsMap {
  public:
   explicit CharsMap(const std::string& base64);  // UserError when the bytes are not such a map

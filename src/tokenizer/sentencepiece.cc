@@ -1,20 +1,82 @@
 // SentencePiece models, by SentencePiece's own library.
 #include <sentencepiece_processor.h>
 
+#include <exception>
+#include <functional>
+
 #include "base/error.h"
 #include "base/printable.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 
 namespace quintet::tokenizer {
 namespace {
 
+// The fields of a serialised protocol buffer that are byte strings, as pairs of number and contents. False if
+// it breaks off, or has a field of an unknown kind.
+bool visit_fields(std::string_view message, const std::function<bool(uint64_t, std::string_view)>& visit) {
+  const auto varint = [&](uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64 && !message.empty(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(message[0]);
+      message.remove_prefix(1);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  while (!message.empty()) {
+    uint64_t tag = 0, value = 0;
+    if (!varint(tag)) return false;
+    size_t skipped = 0;
+    switch (tag & 7) {
+      case 0:
+        if (!varint(value)) return false;
+        break;
+      case 1:
+        skipped = 8;
+        break;
+      case 2:
+        if (!varint(value) || value > message.size()) return false;
+        if (!visit(tag >> 3, message.substr(0, value))) return false;
+        skipped = value;
+        break;
+      case 5:
+        skipped = 4;
+        break;
+      default:
+        return false;
+    }
+    if (skipped > message.size()) return false;
+    message.remove_prefix(skipped);
+  }
+  return true;
+}
+
+// The library trusts the tries in a model, and reads outside of a damaged one.
+bool is_sound_model(std::string_view contents) {
+  constexpr uint64_t kNormalizer = 3, kDenormalizer = 5, kCharsmap = 2;
+  return visit_fields(contents, [&](uint64_t number, std::string_view part) {
+    if (number != kNormalizer && number != kDenormalizer) return true;
+    return visit_fields(part, [&](uint64_t field, std::string_view bytes) {
+      return field != kCharsmap || bytes.empty() || is_sound_charsmap(bytes);
+    });
+  });
+}
+
 class SentencePiece final : public Tokenizer {
  public:
   explicit SentencePiece(std::string_view contents) {
-    const auto status = processor_.LoadFromSerializedProto({contents.data(), contents.size()});
-    if (!status.ok())
-      base::fail_user("it is neither a tokenizer.json, nor a tiktoken file, nor a SentencePiece model");
+    bool is_model = is_sound_model(contents);
+    try {
+      is_model = is_model && processor_.LoadFromSerializedProto({contents.data(), contents.size()}).ok();
+    } catch (const std::exception&) {  // of its trie, for a piece without a character
+      is_model = false;
+    }
+    if (!is_model)
+      base::fail_user(
+          "it is neither a tokenizer.json, nor a tiktoken file, nor an undamaged SentencePiece model");
   }
   using Tokenizer::encode;
   std::string_view name() const override { return "SentencePiece"; }
