@@ -1,5 +1,7 @@
-// Records of raw files: the first byte chooses text, JSON lines, gzip or zstd; the rest is the file. Reading
-// on from any position must give the records that followed.
+// Records of raw files: the first byte chooses text, JSON lines, gzip, zstd or Parquet (which a build without
+// Arrow refuses); the rest is the file. Reading on from any position must give the records that followed.
+#include <iterator>
+
 #include "fuzz/scratch_folder.h"
 #include "fuzz/target.h"
 #include "text/record_reader.h"
@@ -8,8 +10,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quintet;
   if (size < 1) return 0;
   static const fuzz::ScratchFolder folder;
-  constexpr const char* kNames[] = {"a.txt", "a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.txt.gz", "a.txt.zst"};
-  const std::string path = folder.write(kNames[data[0] % 6], std::string(fuzz::text_of(data + 1, size - 1)));
+  constexpr const char* kNames[] = {"a.txt",    "a.jsonl",   "a.jsonl.gz", "a.jsonl.zst",
+                                    "a.txt.gz", "a.txt.zst", "a.parquet"};
+  const std::string path =
+      folder.write(kNames[data[0] % std::size(kNames)], std::string(fuzz::text_of(data + 1, size - 1)));
   return fuzz::run([&] {
     text::RecordReader reader({path}, {});
     std::vector<text::Position> before;
