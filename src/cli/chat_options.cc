@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/plural.h"
 #include "base/text.h"
 #include "cli/verbs.h"
 #include "observe/console.h"
@@ -56,19 +57,22 @@ int PrepareChatVerb::run(const std::vector<std::string>& inputs, const std::stri
   const tools::PreparedChat prepared = tools::prepare_chat(prepare);
   console.clear_live();
   for (const std::string& line : prepared.first_damage) console.print_line("damaged: " + line);
-  print(fmt::format("read     {} files, {} lines; {} damaged, {} documents too long\n", prepared.files,
-                    base::thousands(prepared.records), prepared.damaged, prepared.too_long));
-  print(fmt::format("wrote    {}: {} {}, {} tokens", out,
-                    base::thousands(prepared.kind == "pairs" ? prepared.documents / 2 : prepared.documents),
-                    prepared.kind, base::thousands(prepared.tokens)));
+  print(fmt::format("read     {}, {}; {} damaged, {} too long\n", base::counted(prepared.files, "file"),
+                    base::counted(prepared.records, "line"), base::thousands(prepared.damaged),
+                    base::counted(prepared.too_long, "document")));
+  const int64_t kept = prepared.kind == "pairs" ? prepared.documents / 2 : prepared.documents;
+  const std::string one =
+      prepared.kind.substr(0, prepared.kind.size() - 1);  // of "pairs", "prompts", "examples"
+  print(fmt::format("wrote    {}: {}, {}", out, base::counted(kept, one),
+                    base::counted(prepared.tokens, "token")));
   if (prepared.kind == "prompts")
     print("\n");
   else
     print(fmt::format(", {} of them trained ({:.1f} %)\n", base::thousands(prepared.trained),
                       100 * static_cast<double>(prepared.trained) / static_cast<double>(prepared.tokens)));
   if (prepared.straddling > 0)
-    print(fmt::format("note     {} times a token lies across the edge of a trained part; it is trained\n",
-                      base::thousands(prepared.straddling)));
+    print(fmt::format("note     {} a token lies across the edge of a trained part; it is trained\n",
+                      base::counted(prepared.straddling, "time")));
   return kExitGood;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/plural.h"
 #include "base/text.h"
 #include "cli/chat_options.h"
 #include "cli/number.h"
@@ -40,20 +41,20 @@ int prepare_action(prepare::Options options) {
   const prepare::Prepared prepared = prepare::prepare(options);
   console.clear_live();
   const nlohmann::ordered_json& m = prepared.manifest;
-  const auto number = [](const nlohmann::ordered_json& from, const char* key) {
-    return base::thousands(from.at(key).get<int64_t>());
+  const auto number = [&m](const char* key, std::string_view one) {
+    return base::counted(m.at(key).get<int64_t>(), one);
   };
   if (prepared.files_kept_whole > 0)
     console.print_line(
-        fmt::format("note: {} of the input files are plain text, which has no fields: kept whole",
-                    prepared.files_kept_whole),
+        fmt::format("note: --where does not apply to plain text, which has no fields: {} kept whole",
+                    base::counted(prepared.files_kept_whole, "file")),
         {.style = observe::Style::Dim});
   for (const auto& line : m.at("damage")) console.print_line("damaged: " + line.get<std::string>());
   if (prepared.was_complete)
     print(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
   if (prepared.shards_reused > 0)
-    print(fmt::format("continued: {} of {} shards were finished already\n", prepared.shards_reused,
-                      prepared.shards));
+    print(fmt::format("continued: {} of {} finished already\n", prepared.shards_reused,
+                      base::counted(prepared.shards, "shard was", "shards were")));
   std::string dropped;
   for (const auto& [key, count] : m.at("dropped").items())
     if (count.get<int64_t>() > 0) {
@@ -62,10 +63,11 @@ int prepare_action(prepare::Options options) {
       dropped += fmt::format("{}{} {}", dropped.empty() ? "; dropped " : ", ",
                              base::thousands(count.get<int64_t>()), name);
     }
-  print(fmt::format("read     {} files, {} records{}\n", m.at("sources").size(), number(m, "records"),
-                    dropped));
-  print(fmt::format("wrote    {}: {} tokens in {} documents, {:.2f} bytes per token\n", options.out.string(),
-                    number(m, "tokens"), number(m, "documents"), m.at("bytes_per_token").get<double>()));
+  print(fmt::format("read     {}, {}{}\n", base::counted(m.at("sources").size(), "file"),
+                    number("records", "record"), dropped));
+  print(fmt::format("wrote    {}: {} in {}, {:.2f} bytes per token\n", options.out.string(),
+                    number("tokens", "token"), number("documents", "document"),
+                    m.at("bytes_per_token").get<double>()));
   print(prepare::lengths_text(m.at("lengths")));
   return kExitGood;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/number.h"
@@ -29,9 +30,9 @@ int train_action(const TokenizerVerbOptions& o) {
   options.out = o.out;
   options.threads = train::kernel_threads({}, 1);
   const auto trained = tools::train_tokenizer(options);
-  print(fmt::format("read     {} file{}, {} bytes, {} different words\nwrote    {}: {} tokens\n",
-                    trained.files, trained.files == 1 ? "" : "s", trained.bytes, trained.words, o.out,
-                    trained.vocab));
+  print(fmt::format("read     {}, {}, {}\nwrote    {}: {}\n", base::counted(trained.files, "file"),
+                    base::counted(trained.bytes, "byte"), base::counted(trained.words, "different word"),
+                    o.out, base::counted(trained.vocab, "token")));
   if (trained.vocab < options.vocab)
     print(fmt::format("         fewer than the {} asked for: no pair is left to join\n", options.vocab));
   return kExitGood;
@@ -62,8 +63,9 @@ int count_action(const TokenizerVerbOptions& o) {
                                                  {"bytes_per_token", ratio}}) +
           "\n");
   } else {
-    print(fmt::format("{} tokens in {} documents ({} files, {} bytes): {:.2f} bytes per token\n",
-                      count.tokens, count.documents, count.files, count.bytes, ratio));
+    print(fmt::format("{} in {} ({}, {}): {:.2f} bytes per token\n", base::counted(count.tokens, "token"),
+                      base::counted(count.documents, "document"), base::counted(count.files, "file"),
+                      base::counted(count.bytes, "byte"), ratio));
   }
   return kExitGood;
 }

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/output_path.h"
 #include "base/parallel_for.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "data/block_checksums.h"
 #include "data/megatron_index.h"
@@ -195,11 +196,11 @@ class Work {
     const int64_t kept = documents.documents() - static_cast<int64_t>(skip_exact.size() + skip_near.size());
     if (kept == 0)
       base::fail_user(
-          "no document is left of {} records in {} files: {} empty, {} damaged, {} without a match for "
-          "--where, {} too "
-          "short, {} too long, {} binary files",
-          counts.records, sources_.size(), counts.empty, counts.damaged, counts.filtered, counts.too_short,
-          counts.too_long, counts.binary);
+          "no document is left of {} in {}: {} empty, {} damaged, {} without a match for --where, {} too "
+          "short, {} too long, {}",
+          base::counted(counts.records, "record"), base::counted(sources_.size(), "file"), counts.empty,
+          counts.damaged, counts.filtered, counts.too_short, counts.too_long,
+          base::counted(counts.binary, "binary file"));
     LengthCounts lengths;
     base::AtomicFile bin(options_.out / "tokens.bin");
     documents.for_each(skip_exact, skip_near, [&](std::span<const std::byte> tokens, int32_t length) {

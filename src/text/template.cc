@@ -87,7 +87,7 @@ bool Template::render(const nlohmann::json& object, std::string& out) const {
                         names.empty() ? "none" : names);
       return false;
     } else {
-      out = fmt::format("the field \"{}\" is {}, not a string", base::printable(part.field),
+      out = fmt::format("the field \"{}\" has the type {}, but must be a string", base::printable(part.field),
                         value->type_name());
       return false;
     }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
@@ -144,8 +145,8 @@ CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOpt
 }
 
 std::string to_table(const CheckpointBench& b) {
-  std::string text = fmt::format("state    {} in {} files, {} of rank 0\n", base::human_bytes(b.bytes),
-                                 b.files, base::human_bytes(b.bytes_first));
+  std::string text = fmt::format("state    {} in {}, {} of rank 0\n", base::human_bytes(b.bytes),
+                                 base::counted(b.files, "file"), base::human_bytes(b.bytes_first));
   const auto line = [&](const char* what, double seconds, int64_t bytes) {
     if (seconds <= 0) return;
     text += fmt::format(

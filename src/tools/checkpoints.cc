@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/shard.h"
@@ -101,7 +102,7 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
   line("loss", fmt::format("{:.4f}", state.summary.last_loss));
   line("saved by",
        fmt::format("{} rank{}, quintet {}", num_ranks(m), num_ranks(m) == 1 ? "" : "s", state.version));
-  line("data", fmt::format("{} sequences consumed, {} per epoch", base::thousands(state.sequences),
+  line("data", fmt::format("{} consumed, {} per epoch", base::counted(state.sequences, "sequence"),
                            base::thousands(state.data.samples)));
   for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind.c_str(), base::human_bytes(bytes));
   line("in all", fmt::format("{} in {} tensors", base::human_bytes(m.tensor_bytes()), m.tensors.size()));

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
@@ -157,17 +158,18 @@ generate::Evaluation evaluate_file(const base::Path& path, const base::Path& fil
 std::string to_text(const generate::Evaluation& e) {
   std::string text;
   if (e.texts > 0) {
-    text += fmt::format("{} texts, {} tokens predicted, {} bytes, {} words\n", e.texts, e.tokens, e.bytes,
-                        e.words);
+    text += fmt::format("{}, {} predicted, {}, {}\n", base::counted(e.texts, "text"),
+                        base::counted(e.tokens, "token"), base::counted(e.bytes, "byte"),
+                        base::counted(e.words, "word"));
     text +=
         fmt::format("perplexity per token {:.4f}, per byte {:.4f}, per word {:.4f}; {:.4f} bits per byte\n",
                     e.perplexity(), e.byte_perplexity(), e.word_perplexity(), e.bits_per_byte());
   }
   if (e.questions > 0) {
     const double n = static_cast<double>(e.questions);
-    text += fmt::format("{} questions: acc {:.4f}, acc_norm {:.4f}, acc_bytes {:.4f}\n", e.questions,
-                        static_cast<double>(e.right) / n, static_cast<double>(e.right_norm) / n,
-                        static_cast<double>(e.right_bytes) / n);
+    text += fmt::format("{}: acc {:.4f}, acc_norm {:.4f}, acc_bytes {:.4f}\n",
+                        base::counted(e.questions, "question"), static_cast<double>(e.right) / n,
+                        static_cast<double>(e.right_norm) / n, static_cast<double>(e.right_bytes) / n);
   }
   return text;
 }

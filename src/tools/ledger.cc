@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/text.h"
 #include "checkpoint/manifest.h"
 #include "config/parse.h"
@@ -247,9 +248,10 @@ std::vector<LedgerRow> DataLedger::find_streamed(int64_t set, const Wanted& want
 
 std::string to_text(const DataLedger& ledger, const StepLedger& step) {
   return fmt::format(
-             "step {} of {}: {} sequences, {} labels, as its metrics have; the data have the run's "
+             "step {} of {}: {}, {}, as its metrics have; the data have the run's "
              "fingerprints{}\n",
-             step.step, ledger.steps(), step.rows.size(), base::thousands(step.labels),
+             step.step, ledger.steps(), base::counted(step.rows.size(), "sequence"),
+             base::counted(step.labels, "label"),
              step.was_skipped ? "\nthe step was skipped: these samples changed no weights" : "") +
          table_of(ledger, step.rows);
 }

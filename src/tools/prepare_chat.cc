@@ -11,6 +11,7 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "base/output_path.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "data/chat_source.h"
 #include "data/foreign_file.h"
@@ -56,8 +57,10 @@ class ChatWriter {
   PreparedChat finish() {
     flush();
     if (writer_.documents() == 0)
-      base::fail_user("no example is left: {} lines cannot be used, {} documents are longer than {} tokens{}",
-                      prepared_.damaged, prepared_.too_long, options_.max_tokens,
+      base::fail_user("no example is left: {} cannot be used, {} longer than {}{}",
+                      base::counted(prepared_.damaged, "line"),
+                      base::counted(prepared_.too_long, "document is", "documents are"),
+                      base::counted(options_.max_tokens, "token"),
                       prepared_.first_damage.empty() ? "" : "; the first: " + prepared_.first_damage[0]);
     if (prepared_.kind == "prompts") base::write_file_atomically(options_.out / "columns.jsonl", columns_);
     writer_.finish();

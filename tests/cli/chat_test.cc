@@ -36,7 +36,7 @@ class ChatVerbs : public testing::Test {
 TEST_F(ChatVerbs, PrepareAndShow) {
   const Outcome prepared = run("prepare FOLDER/chat.jsonl --chat --tokenizer FOLDER/tok --out FOLDER/out");
   EXPECT_EQ(prepared.code, 0) << prepared.err;
-  EXPECT_NE(prepared.out.find("1 examples"), std::string::npos) << prepared.out;
+  EXPECT_NE(prepared.out.find("1 example,"), std::string::npos) << prepared.out;
   for (const char* what : {"data show FOLDER/out", "data show FOLDER/out/tokens.bin",
                            "data show FOLDER/chat.jsonl --tokenizer FOLDER/tok -n 1"}) {
     const Outcome shown = run(what);

@@ -123,7 +123,7 @@ TEST_F(TextSource, JsonlFaultsNameTheLine) {
   EXPECT_CONTAINS(user_error([&] { load("x.jsonl"); }), "x.jsonl:3: not valid JSON");
   for (const auto& [line, why] : std::vector<std::pair<std::string, std::string>>{
            {"{\"txt\":\"a\"}", "no field \"text\"; the fields are: txt"},
-           {"{\"text\": 3}", "the field \"text\" is number, not a string"},
+           {"{\"text\": 3}", "the field \"text\" has the type number, but must be a string"},
            {"[1]", "not a JSON object"}}) {
     put("y.jsonl", line);
     EXPECT_CONTAINS(user_error([&] { load("y.jsonl"); }), "y.jsonl:1: " + why);

@@ -216,7 +216,7 @@ TEST_F(Prepare, FaultsAreReportedBeforeAnythingIsWritten) {
     EXPECT_FALSE(base::file_exists(options.out / "tokens.bin"));
   };
   put(folder / "in/a.txt", "");
-  fails(o, "no document is left of 1 records in 1 files: 1 empty");
+  fails(o, "no document is left of 1 record in 1 file: 1 empty");
   o.overwrite = true;
   Options bad = o;
   bad.inputs = {(folder / "none").string()};

@@ -178,7 +178,8 @@ TEST(Template, PutsFieldsIntoText) {
   EXPECT_EQ(render("{meta.id} {a.b}", R"({"meta": {"id": 7}, "a.b": true})"), "7 true");
   EXPECT_EQ(render("a \xC3\xA9 {x}", R"({"x": ""})"), "a \xC3\xA9 ");
   EXPECT_EQ(render("{x}", R"({"y": 1, "z": 2})", Outcome::Damaged), "no field \"x\"; the fields are: y, z");
-  EXPECT_EQ(render("{x}", R"({"x": [1]})", Outcome::Damaged), "the field \"x\" is array, not a string");
+  EXPECT_EQ(render("{x}", R"({"x": [1]})", Outcome::Damaged),
+            "the field \"x\" has the type array, but must be a string");
   EXPECT_EQ(render("{x}", R"([])", Outcome::Damaged), "not a JSON object");
   EXPECT_EQ(render("{x}", R"({"x)", Outcome::Damaged), "not valid JSON");
 }
@@ -241,7 +242,8 @@ TEST(Parquet, RowsAreObjectsOfTheirColumns) {
   }
   ASSERT_EQ(all.size(), 700u);
   EXPECT_EQ(document_of(Record(all[0]), format).outcome, Outcome::Filtered);
-  EXPECT_EQ(document_of(Record(all[699]), format).text, "the field \"body\" is null, not a string");
+  EXPECT_EQ(document_of(Record(all[699]), format).text,
+            "the field \"body\" has the type null, but must be a string");
   EXPECT_EQ(document_of(Record(all[698]), format).text, "title 3|body \xC3\xA9 698|2698|87.25|698");
   EXPECT_EQ(all[698].number, 699);
   RecordReader whole({file}, {});
