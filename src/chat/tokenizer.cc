@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
@@ -82,6 +83,12 @@ ChatTokenizer::ChatTokenizer(const std::string& path, const std::string& chosen)
     sources = {{"default", named != sources.end() ? named->second : base::read_file(chosen)}};
   }
   for (const auto& [name, source] : sources) templates_.emplace_back(name, ChatTemplate(source, special_));
+}
+
+uint64_t ChatTokenizer::templates_hash() const {
+  std::string all;
+  for (const auto& [name, each] : templates_) all += name + '\0' + each.source() + '\0';
+  return base::hash_of(all).low;
 }
 
 const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {

@@ -23,6 +23,7 @@ class ChatTokenizer {
   // The template for a conversation with or without tools. UserError if there is none.
   const ChatTemplate& chat_template(bool with_tools) const;
   bool has_template() const { return !templates_.empty(); }
+  uint64_t templates_hash() const;  // of the names and sources of all templates
   // The text of a special token such as "eos_token"; empty if there is none.
   std::string special(std::string_view name) const;
   // Whether a token may end a turn: a special one, or the end-of-text token.

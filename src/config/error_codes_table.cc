@@ -104,9 +104,10 @@ constexpr ProblemCode kRows[] = {
     row("Q2208", "data.path names data that the run can train on",
         "data.path lists text files and folders, or exactly one token file or datasets folder. Prepared data "
         "were made with the run's tokenizer, and are documents or conversations, not preference pairs or "
-        "prompts.",
-        "Name one of the token files, or list all of them in data.blend; or prepare the data again as the "
-        "message says."),
+        "prompts. Keys that say how raw text is read, such as data.template, need raw text among the data.",
+        "Name one of the token files, or list all of them in data.blend; or prepare the data again, or "
+        "remove "
+        "a key, as the message says."),
     row("Q2210", "inputs and options of prepare are valid",
         "'quintet prepare' has nothing to read, no document is left after its filters, an option is outside "
         "its limits, or the output folder holds something else.",

@@ -116,7 +116,6 @@ void stream_is_in_order(const Recipe& r, const Fail& fail) {
   };
   if (d.packing == Packing::BestFit) needs_all("data.packing = \"best-fit\"", "data.packing \"streaming\"");
   if (!d.curriculum.by.empty()) needs_all("data.curriculum.by", "data.curriculum.by \"\"");
-  if (d.format == DataFormat::Chat) needs_all("data.format = \"chat\"", "data.format \"text\"");
   for (const BlendSet& set : d.blend)
     if (!set.repeat)
       return fail("data.stream",

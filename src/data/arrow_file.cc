@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "base/text.h"
 
 namespace quintet::data {
@@ -355,7 +356,8 @@ bool is_datasets_folder(const base::Path& folder) {
   return base::file_exists(folder / "state.json") || base::file_exists(folder / "dataset_dict.json");
 }
 
-Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer& tokenizer) {
+Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer& tokenizer,
+                            std::optional<int32_t> end) {
   if (!base::file_exists(folder / "state.json"))
     base::fail_user("'{}' holds several splits of a dataset: name one of them, such as '{}'", folder.string(),
                     (folder / "train").string());
@@ -371,11 +373,17 @@ Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer
                               [&](std::string_view text) {
                                 ids.clear();
                                 tokenizer.encode(text, ids);
+                                if (end && !ids.empty()) ids.push_back(*end);
                                 builder.add_document(ids);
                                 ++documents;
                               },
                           .tokens =
                               [&](std::span<const int32_t> tokens) {
+                                if (end)
+                                  base::fail_user(
+                                      "data.end has no effect on '{}', whose column input_ids has tokens "
+                                      "already: remove data.end",
+                                      folder.string());
                                 builder.add_document(tokens);
                                 ++documents;
                               }};
@@ -390,8 +398,8 @@ Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer
     const base::MappedFile mapped(file);
     read_arrow(mapped.bytes(), file.string(), rows);
   }
-  return {builder.finish(), fmt::format("{} rows in {} Arrow file{}", base::thousands(documents),
-                                        files->size(), files->size() == 1 ? "" : "s")};
+  return {builder.finish(), fmt::format("{} in {}", base::counted(documents, "row"),
+                                        base::counted(files->size(), "Arrow file"))};
 }
 
 }  // namespace quintet::data

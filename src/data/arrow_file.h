@@ -27,7 +27,8 @@ void read_arrow(std::span<const std::byte> file, const std::string& name, const 
 
 // Whether a folder was written by `datasets`.
 bool is_datasets_folder(const base::Path& folder);
-// A document per row; text is tokenised.
-Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer& tokenizer);
+// A document per row; text is tokenised, and `end` put after it.
+Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer& tokenizer,
+                            std::optional<int32_t> end = {});
 
 }  // namespace quintet::data

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/parallel_for.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
@@ -52,7 +53,32 @@ void encode_line(const chat::ChatTokenizer& tokenizer, const ChatLine& line, con
     base::fail_user("no token would be trained: no message of the assistant is left");
 }
 
+void require_trained(const ChatLine& line) {
+  if (line.format != chat::Format::Preference && line.format != chat::Format::Prompts) return;
+  base::fail_user(
+      "{}: format '{}' has {}, and training on them is not supported yet: a run learns the tokens of "
+      "conversations. {}",
+      line.where, chat::format_name(line.format),
+      line.format == chat::Format::Preference ? "preference pairs" : "prompts without answers",
+      line.format == chat::Format::Preference
+          ? "To train on the chosen answers, write each as \"messages\", or as \"prompt\" and \"completion\""
+          : "Write each with its answer as \"messages\", or as \"prompt\" and \"completion\"");
+}
+
 }  // namespace
+
+std::vector<chat::Format> trained_formats(const std::vector<base::Path>& files, const std::string& format) {
+  std::vector<chat::Format> formats;
+  for (const base::Path& file : files) {
+    ChatLines lines({file}, format);
+    ChatLine line;
+    while (lines.next(line) && !line.damage.empty()) {
+    }
+    require_trained(line);
+    formats.push_back(line.format);
+  }
+  return formats;
+}
 
 ChatLines::ChatLines(std::vector<base::Path> files, const std::string& format)
     : reader_(std::move(files), {}) {
@@ -79,20 +105,14 @@ bool ChatLines::next(ChatLine& line) {
   return true;
 }
 
-std::vector<base::Path> chat_files(const std::vector<base::Path>& paths) {
-  std::vector<base::Path> files;
-  for (const base::Path& path : paths) {
-    if (base::directory_exists(path)) {
-      for (const base::Path& file : base::list_files(path))
-        if (text::kind_of(file) != text::FileKind::Text) files.push_back(file);
-    } else if (base::file_exists(path) && text::kind_of(path) == text::FileKind::Text) {
+std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, const Skip& skip) {
+  for (const base::Path& path : paths)
+    if (base::file_exists(path) && text::kind_of(path) == text::FileKind::Text)
       base::fail_user(
           "'{}' is not a .jsonl or .parquet file: conversations are JSON lines, one object each, or rows",
           base::printable(path.string()));
-    } else {
-      files.push_back(path);
-    }
-  }
+  std::vector<base::Path> files = text_files(paths, nullptr, skip);
+  std::erase_if(files, [](const base::Path& file) { return text::kind_of(file) == text::FileKind::Text; });
   if (files.empty())
     config::fail_coded(config::kDataExists, "there are no .jsonl or .parquet files in the input");
   return files;
@@ -127,8 +147,8 @@ void TurnEnds::require_some() const {
 }
 
 ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatTokenizer& tokenizer,
-                     const ChatFormat& format, bool skip_damaged, int threads) {
-  const std::vector<base::Path> files = chat_files(paths);
+                     const ChatFormat& format, const Skip& skip, bool skip_damaged, int threads) {
+  const std::vector<base::Path> files = chat_files(paths, skip);
   std::string name;
   for (const base::Path& path : paths) name += (name.empty() ? "" : ", ") + path.string();
   CorpusBuilder corpus(name, tokenizer.tokens().vocab_size());
@@ -156,26 +176,18 @@ ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatToken
     batch.clear();
   };
   for (ChatLine line; lines.next(line);) {
-    if (line.format == chat::Format::Preference || line.format == chat::Format::Prompts)
-      base::fail_user(
-          "{}: format '{}' has {}, which no loss over tokens trains: data.format = \"chat\" takes "
-          "conversations; "
-          "'quintet prepare --chat' makes token files of all formats",
-          line.where, chat::format_name(line.format),
-          line.format == chat::Format::Preference ? "preference pairs" : "prompts without answers");
+    require_trained(line);
     batch.push_back(std::move(line));
     if (batch.size() == kChatBatch) encode();
   }
   encode();
   if (corpus.tokens() == 0)
-    config::fail_coded(config::kDataHasLabels, "no conversations in '{}': {} lines cannot be used{}", name,
-                       damaged, first_damage.empty() ? "" : "; the first: " + first_damage);
-  std::string reading =
-      fmt::format("{} file{}, {} conversation{}", files.size(), files.size() == 1 ? "" : "s",
-                  base::thousands(examples), examples == 1 ? "" : "s");
+    config::fail_coded(config::kDataHasLabels, "no conversations in '{}': {} cannot be used{}", name,
+                       base::counted(damaged, "line"),
+                       first_damage.empty() ? "" : "; the first: " + first_damage);
+  std::string reading = base::counted(files.size(), "file") + ", " + base::counted(examples, "conversation");
   if (damaged > 0)
-    reading += fmt::format("; {} line{} left out, the first: {}", base::thousands(damaged),
-                           damaged == 1 ? "" : "s", first_damage);
+    reading += fmt::format("; {} left out, the first: {}", base::counted(damaged, "line"), first_damage);
   return {corpus.finish(), std::move(reading)};
 }
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "chat/mask.h"
 #include "data/corpus.h"
+#include "data/text_source.h"
 #include "text/record_reader.h"
 
 namespace quintet::data {
@@ -52,9 +53,13 @@ class ChatLines {
   int64_t file_ = -1;
 };
 
-// The files of paths: of a folder its .jsonl, .ndjson and .parquet files, also compressed ones. UserError if
-// there are none, or for a file of another kind.
-std::vector<base::Path> chat_files(const std::vector<base::Path>& paths);
+// The files of paths, each once: of a folder its .jsonl, .ndjson and .parquet files, also compressed ones,
+// except what `skip` names. UserError if there are none, or for a file of another kind.
+std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, const Skip& skip = default_skip());
+
+// The format of each file, by its first line. UserError for preference pairs and prompts, which no loss over
+// tokens trains.
+std::vector<chat::Format> trained_formats(const std::vector<base::Path>& files, const std::string& format);
 
 std::vector<ChatResult> encode_lines(const chat::ChatTokenizer& tokenizer, std::span<const ChatLine> lines,
                                      const ChatFormat& format, int threads);
@@ -80,6 +85,6 @@ struct ChatCorpus {
 // All examples in memory, for training. Preference pairs and prompts are a UserError: no loss over tokens
 // trains them. So is a line that cannot be used, unless such lines are skipped.
 ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatTokenizer& tokenizer,
-                     const ChatFormat& format, bool skip_damaged, int threads);
+                     const ChatFormat& format, const Skip& skip, bool skip_damaged, int threads);
 
 }  // namespace quintet::data

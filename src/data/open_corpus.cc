@@ -30,13 +30,16 @@ void require_examples(const base::Path& path, const nlohmann::json& json) {
   if (!json.is_object() || !json.contains("kind")) return;
   if (json["kind"] == "pairs")
     base::fail_user(
-        "'{}' has preference pairs: a loss over tokens would train the rejected answers as well. Prepare the "
-        "conversations with the chosen ones alone",
+        "'{}' has preference pairs, and training on them is not supported yet: a loss over tokens would "
+        "train "
+        "the rejected answers as well. To train on the chosen ones, write each as \"messages\", or as "
+        "\"prompt\" "
+        "and \"completion\", and prepare those",
         path.string());
   if (json["kind"] == "prompts")
     base::fail_user(
-        "'{}' has prompts without answers: a loss over tokens would train the prompts. Prepare conversations "
-        "that have answers",
+        "'{}' has prompts without answers, and training on them is not supported yet. Write each with its "
+        "answer as \"messages\", or as \"prompt\" and \"completion\", and prepare those",
         path.string());
 }
 
@@ -98,7 +101,7 @@ Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokeni
     if (is_npy_file(path)) return {open_npy_file(path, tokenizer.vocab_size()), {}};
     if (is_token_file(path)) return {open_tokens(path, tokenizer, checked_tokens), {}};
     if (base::directory_exists(path)) {
-      if (is_datasets_folder(path)) return read_datasets_folder(path, tokenizer);
+      if (is_datasets_folder(path)) return read_datasets_folder(path, tokenizer, options.end);
       const std::vector<base::Path> prepared = prepared_in(path);
       if (prepared.size() > 1) {
         std::vector<std::string> names;

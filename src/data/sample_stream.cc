@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/philox.h"
+#include "base/plural.h"
 #include "config/codes.h"
 #include "data/sampler.h"
 
@@ -35,17 +37,47 @@ std::string names_of(const std::vector<base::Path>& files) {
   return files.size() > 3 ? out + fmt::format(" and {} more files", files.size() - 3) : out;
 }
 
-// The document of a record; empty when there is none. A damaged record is a UserError, or sets `damage`.
-std::string text_of(text::Record&& record, const std::vector<base::Path>& files, const StreamOptions& options,
-                    std::string& damage) {
-  const base::Path& file = files[static_cast<size_t>(record.file)];
+// The columns that are read of a Parquet file; none named: all.
+std::vector<std::string> columns_of(const StreamOptions& options) {
+  return options.chat ? std::vector<std::string>() : options.format.columns();
+}
+
+// The tokens of a record (none: it is no document, or not one of this split), and what is wrong with it.
+using EncodedRecord = std::pair<chat::Encoded, std::string>;
+
+EncodedRecord encode_chat(text::Record&& record, size_t file, const StreamOptions& o, bool held_out) {
+  if (is_validation(record.bytes, o.validation_fraction) != held_out) return {};
+  const ChatStream& chat = *o.chat;
+  const ChatLine line{std::move(record.bytes), fmt::format("{}:{}", o.files[file].string(), record.number),
+                      chat.formats[file], std::move(record.damage)};
+  ChatResult result = std::move(encode_lines(*chat.tokenizer, {&line, 1}, chat.format, 1)[0]);
+  if (!result.problem.empty()) return {chat::Encoded(), std::move(result.problem)};
+  return {std::move(result.documents[0]), std::string()};
+}
+
+EncodedRecord encode_text(text::Record&& record, size_t file, const StreamOptions& o, bool held_out) {
   const int64_t number = record.number;
-  text::Document document = text::document_of(std::move(record), options.format);
-  if (document.outcome == text::Outcome::Damaged) {
-    damage = text::damage_text(file, number, document.text);
-    if (!options.skip_damaged) base::fail_user("{}; data.damaged = \"skip\" leaves such records out", damage);
-  }
-  return document.outcome == text::Outcome::Document ? std::move(document.text) : std::string();
+  text::Document document = text::document_of(std::move(record), o.format);
+  if (document.outcome == text::Outcome::Damaged)
+    return {chat::Encoded(), text::damage_text(o.files[file], number, document.text)};
+  EncodedRecord out;
+  if (document.outcome != text::Outcome::Document || document.text.empty() ||
+      is_validation(document.text, o.validation_fraction) != held_out)
+    return out;
+  o.tokenizer->encode(document.text, out.first.ids);
+  if (o.end && !out.first.ids.empty()) out.first.ids.push_back(*o.end);
+  return out;
+}
+
+// The tokens of a record of o.files[file]. `held_out`: of validation's documents, instead of training's. A
+// damaged record is a UserError unless such records are skipped.
+EncodedRecord encode_record(text::Record&& record, int64_t file, const StreamOptions& o, bool held_out) {
+  const auto f = static_cast<size_t>(file);
+  EncodedRecord out = o.chat ? encode_chat(std::move(record), f, o, held_out)
+                             : encode_text(std::move(record), f, o, held_out);
+  if (!out.second.empty() && !o.skip_damaged)
+    base::fail_user("{}; data.damaged = \"skip\" leaves such records out", out.second);
+  return out;
 }
 
 // The ends of a file stand for its contents.
@@ -83,7 +115,11 @@ StreamCursor parse_cursor(const std::string& text) {
 class SampleStream::Producer {
  public:
   Producer(const StreamOptions& options, const StreamCursor& start)
-      : o_(options), next_(start), epoch_(start.epoch), skip_(start.skip_tokens) {
+      : o_(options),
+        next_(start),
+        epoch_(start.epoch),
+        skip_(start.skip_tokens),
+        ends_(options.chat ? options.chat->format.mask.end_of_turn : "") {
     start_epoch(start.at);
   }
 
@@ -102,9 +138,12 @@ class SampleStream::Producer {
       if (documents_.empty() && !read_more()) continue;
       if (documents_.empty()) continue;
       Held& d = documents_.front();
-      const auto rest = std::span(d.ids).subspan(static_cast<size_t>(d.used));
-      const auto n = std::min<int64_t>(left, static_cast<int64_t>(rest.size()));
-      corpus.add_document(rest.first(static_cast<size_t>(n)));
+      const auto n = std::min<int64_t>(left, static_cast<int64_t>(d.tokens.ids.size()) - d.used);
+      const auto part = [&](const auto& all) {
+        return all.empty() ? std::span(all)
+                           : std::span(all).subspan(static_cast<size_t>(d.used), static_cast<size_t>(n));
+      };
+      corpus.add_document(part(d.tokens.ids), part(d.tokens.trained));
       origins.push_back({d.epoch, d.file, d.record, d.used});
       left -= n;
       if (left == 0) {
@@ -124,7 +163,7 @@ class SampleStream::Producer {
 
  private:
   struct Held {
-    std::vector<int32_t> ids;
+    chat::Encoded tokens;
     int64_t epoch = 0;
     text::Position at;
     int64_t file = 0, record = 0;  // see StreamOrigin
@@ -139,7 +178,7 @@ class SampleStream::Producer {
       listed_.push_back(static_cast<int64_t>(order(i)));
       files.push_back(o_.files[order(i)]);
     }
-    reader_.emplace(std::move(files), o_.format.columns(), at);
+    reader_.emplace(std::move(files), columns_of(o_), at);
   }
 
   // Tokenises the next piece. False at the end of an epoch, which begins the next one.
@@ -170,8 +209,8 @@ class SampleStream::Producer {
     }
     if (inputs.empty() && ended) {
       if (!any_)
-        config::fail_coded(config::kDataHasLabels, "no text in '{}': {} files were read to their ends{}",
-                           names_of(o_.files), o_.files.size(),
+        config::fail_coded(config::kDataHasLabels, "no text in '{}': {} read to the end{}",
+                           names_of(o_.files), base::counted(o_.files.size(), "file was", "files were"),
                            o_.parts > 1 ? fmt::format(", and part {} of {} has no document: lower "
                                                       "data.stream_parts",
                                                       o_.part + 1, o_.parts)
@@ -182,27 +221,28 @@ class SampleStream::Producer {
       start_epoch({});
       return false;
     }
-    std::vector<std::vector<int32_t>> ids(inputs.size());
+    std::vector<chat::Encoded> encoded(inputs.size());
     std::vector<std::string> damage(inputs.size());
     const size_t share = std::max<size_t>(1, inputs.size() / (static_cast<size_t>(o_.threads) * 4));
     base::parallel_for(o_.threads, (inputs.size() + share - 1) / share, [&](size_t part) {
-      for (size_t i = part * share; i < std::min(inputs.size(), (part + 1) * share); ++i) {
-        const std::string text = text_of(std::move(inputs[i].record), reader_->files(), o_, damage[i]);
-        if (text.empty() || is_validation(text, o_.validation_fraction)) continue;
-        o_.tokenizer->encode(text, ids[i]);
-        if (o_.end && !ids[i].empty()) ids[i].push_back(*o_.end);
-      }
+      for (size_t i = part * share; i < std::min(inputs.size(), (part + 1) * share); ++i)
+        std::tie(encoded[i], damage[i]) =
+            encode_record(std::move(inputs[i].record), inputs[i].file, o_, false);
     });
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!damage[i].empty() && !repeats_ && damaged_++ == 0 && first_damage_.empty())
         first_damage_ = damage[i];
-      if (ids[i].empty()) continue;
+      chat::Encoded& tokens = encoded[i];
+      if (tokens.ids.empty()) continue;
       any_ = true;
+      ends_.add(tokens);
+      tokens.text = std::string();
       const int64_t skip = std::exchange(skip_, 0);
-      if (skip < static_cast<int64_t>(ids[i].size()))
+      if (skip < static_cast<int64_t>(tokens.ids.size()))
         documents_.push_back(
-            {std::move(ids[i]), epoch_, inputs[i].at, inputs[i].file, inputs[i].number, skip});
+            {std::move(tokens), epoch_, inputs[i].at, inputs[i].file, inputs[i].number, skip});
     }
+    ends_.require_some();
     return true;
   }
 
@@ -213,6 +253,7 @@ class SampleStream::Producer {
   std::optional<text::RecordReader> reader_;
   std::vector<int64_t> listed_;  // which of the files each of this epoch's is
   std::deque<Held> documents_;
+  TurnEnds ends_;
   bool repeats_ = false;  // later epochs meet the same damaged records, which are counted once
   int64_t damaged_ = 0;
   std::string first_damage_;
@@ -334,7 +375,12 @@ uint64_t SampleStream::fingerprint() const {
   const StreamOptions& o = options_;
   std::string facts = fmt::format("{} {} {} {} {} {} {}", o.seed, o.seq_len, o.window, o.validation_fraction,
                                   o.parts, o.end.value_or(-1), o.tokenizer_id);
-  for (const std::string& field : o.format.columns()) facts += " " + field;
+  for (const std::string& field : columns_of(o)) facts += " " + field;
+  if (o.chat) {
+    const chat::MaskOptions& mask = o.chat->format.mask;
+    facts += fmt::format(" chat {} {} {} {:x}", static_cast<int>(mask.loss), mask.end_of_turn,
+                         mask.wall_seconds, o.chat->tokenizer->templates_hash());
+  }
   for (const base::Path& file : o.files) {
     const int64_t size = base::size_of_file(file);
     facts += fmt::format("\n{} {} {:x}", size, file.filename().string(), file_sum(file, size));
@@ -349,17 +395,14 @@ std::pair<int64_t, std::string> SampleStream::damage() const {
 
 Corpus stream_validation(const StreamOptions& options, int64_t tokens) {
   CorpusBuilder corpus(names_of(options.files), options.tokenizer->vocab_size());
-  text::RecordReader reader(options.files, options.format.columns());
-  std::vector<int32_t> ids;
-  std::string damage;
+  text::RecordReader reader(options.files, columns_of(options));
   for (text::Record record; corpus.tokens() < tokens && reader.next(record);) {
-    const std::string text = text_of(std::move(record), options.files, options, damage);
-    if (text.empty() || !is_validation(text, options.validation_fraction)) continue;
-    ids.clear();
-    options.tokenizer->encode(text, ids);
-    if (options.end && !ids.empty()) ids.push_back(*options.end);
-    ids.resize(std::min(ids.size(), static_cast<size_t>(tokens - corpus.tokens())));
-    corpus.add_document(ids);
+    const int64_t file = record.file;
+    chat::Encoded found = encode_record(std::move(record), file, options, true).first;
+    if (found.ids.empty()) continue;
+    found.ids.resize(std::min(found.ids.size(), static_cast<size_t>(tokens - corpus.tokens())));
+    found.trained.resize(std::min(found.trained.size(), found.ids.size()));
+    corpus.add_document(found.ids, found.trained);
   }
   if (corpus.tokens() < options.seq_len + 1)
     base::fail_user(

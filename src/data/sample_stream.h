@@ -27,14 +27,23 @@
 #include <vector>
 
 #include "base/file.h"
+#include "data/chat_source.h"
 #include "data/dataset.h"
 #include "text/document.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
 
+// Records that are conversations, of which the template's text is the document.
+struct ChatStream {
+  std::shared_ptr<const chat::ChatTokenizer> tokenizer;
+  ChatFormat format;                  // not split_turns
+  std::vector<chat::Format> formats;  // of each file
+};
+
 struct StreamOptions {
   std::vector<base::Path> files;
+  std::optional<ChatStream> chat = {};  // instead of `format` and `end`
   text::DocumentFormat format;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::optional<int32_t> end;  // token after each document
@@ -42,7 +51,7 @@ struct StreamOptions {
   bool separate_documents = false;
   int64_t window = 1024;           // samples
   int64_t held = 2048;             // samples before the newest request that stay, at least
-  double validation_fraction = 0;  // documents that are left out, by a hash of their text
+  double validation_fraction = 0;  // documents that are left out, by a hash of their text, or record
   int64_t part = 0, parts = 1;     // record r of file f is in part (f + r) % parts
   bool skip_damaged = false;       // else a damaged record is a UserError
   std::string tokenizer_id;        // identifies the tokenizer's file, for the fingerprint

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/plural.h"
 #include "base/text.h"
 #include "config/batch_ramp.h"
 #include "config/blend_shares.h"
@@ -25,6 +26,8 @@ namespace {
 // Corpora up to this size are fully validated before the first step, which takes about a second. In larger
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
+
+constexpr std::string_view kDataIsTrainable = "data.path names data that the run can train on";  // the code's
 
 // Threads that tokenize text at the start, or a stream during a run: few, since other threads train.
 int reading_threads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16); }
@@ -110,8 +113,9 @@ class CorpusReader {
     if (recipe_.data.format == config::DataFormat::Text || data::is_tokenised(paths))
       return open_tokens(paths);
     const chat::ChatTokenizer tokenizer(recipe_.data.tokenizer, recipe_.data.chat.chat_template);
-    data::ChatCorpus chat = data::read_chat(paths, tokenizer, chat_format(recipe_.data.chat),
-                                            recipe_.data.damaged == config::Damaged::Skip, reading_threads());
+    data::ChatCorpus chat =
+        data::read_chat(paths, tokenizer, chat_format(recipe_.data.chat), recipe_.data.skip,
+                        recipe_.data.damaged == config::Damaged::Skip, reading_threads());
     add_reading(chat.reading);
     return std::move(chat.corpus);
   }
@@ -120,8 +124,9 @@ class CorpusReader {
     const config::Data& d = recipe_.data;
     data::TextOptions text = data::text_options(d, *tokenizer_);
     data::Reading found;
+    const bool is_chat = d.format == config::DataFormat::Chat;
     data::StreamOptions options{
-        .files = data::text_files(paths, &found, text.skip),
+        .files = is_chat ? data::chat_files(paths, text.skip) : data::text_files(paths, &found, text.skip),
         .format = std::move(text.format),
         .tokenizer = tokenizer_,
         .end = text.end,
@@ -138,6 +143,9 @@ class CorpusReader {
         .threads = stream_threads()};
     if (options.files.empty())
       config::fail_coded(config::kDataHasLabels, "no text in '{}': {}", paths[0].string(), found.text());
+    if (is_chat)
+      options.chat = {std::make_shared<chat::ChatTokenizer>(d.tokenizer, d.chat.chat_template),
+                      chat_format(d.chat), data::trained_formats(options.files, "")};
     return options;
   }
 
@@ -164,6 +172,34 @@ void require_labels(const data::Dataset& dataset) {
           : "its .mask trains no token that has another one before it in its document");
 }
 
+// Keys that say how raw data are read have no effect if everything is a token file.
+void require_effect(const config::Recipe& recipe) {
+  const config::Data& d = recipe.data;
+  std::vector<std::vector<std::string>> sets = {d.path};
+  for (const config::BlendSet& set : d.blend) sets.push_back(set.path);
+  for (const config::EvalSet& set : recipe.eval.sets) sets.push_back(set.path);
+  bool any_rows = false;
+  for (const std::vector<std::string>& set : sets) {
+    const std::vector<base::Path> paths(set.begin(), set.end());
+    if (paths.empty()) continue;
+    if (!data::is_tokenised(paths)) return;
+    any_rows = any_rows || data::is_datasets_folder(paths[0]);
+  }
+  const auto require_default = [&](const char* key, bool is_default) {
+    if (!is_default)
+      config::fail_coded(kDataIsTrainable,
+                         "{} says how raw text is read, and has no effect here: the data are {}. Remove {}, "
+                         "or name raw text in data.path",
+                         key, any_rows ? "a datasets folder" : "token files", key);
+  };
+  const config::Data none;
+  require_default("data.format", d.format == none.format);
+  require_default("data.template", d.text_template == none.text_template);
+  require_default("data.damaged", d.damaged == none.damaged);
+  require_default("data.skip", d.skip == none.skip);
+  require_default("data.end", any_rows || d.end == none.end);
+}
+
 // ---- the order of samples
 
 // What a curriculum sorts samples by: their labels, or the number of their first document.
@@ -177,11 +213,10 @@ std::vector<double> ranks_of(const config::Curriculum& curriculum, const data::D
   const std::vector<double> column = data::read_npy_numbers(curriculum.by);
   const data::Corpus& corpus = dataset.corpus();
   if (static_cast<int64_t>(column.size()) != corpus.documents())
-    config::fail_coded(
-        config::kDataIsSound,
-        "data.curriculum.by: '{}' has {} numbers, but '{}' has {} documents: one each is needed",
-        curriculum.by, base::thousands(static_cast<int64_t>(column.size())), corpus.name(),
-        base::thousands(corpus.documents()));
+    config::fail_coded(config::kDataIsSound,
+                       "data.curriculum.by: '{}' has {}, but '{}' has {}: one each is needed", curriculum.by,
+                       base::counted(column.size(), "number"), corpus.name(),
+                       base::counted(corpus.documents(), "document"));
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto document = static_cast<size_t>(dataset.first_document(static_cast<int64_t>(i)));
     if (std::isnan(column[document]))
@@ -367,6 +402,7 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
 }
 
 RunData load_data(const config::Recipe& recipe, HostShare* share) {
+  require_effect(recipe);
   CorpusReader reader(recipe, share);
   DataMaker maker(recipe);
   maker.set_tokenizer(reader.tokenizer());
@@ -388,7 +424,7 @@ RunData load_data(const config::Recipe& recipe, HostShare* share) {
   if (recipe.data.blend.empty()) add("", recipe.data.path, "data.order");
   for (const config::BlendSet& set : recipe.data.blend) add(set.name, set.path, "data.order/" + set.name);
   if (recipe.data.stream && !any_stream)
-    config::fail_coded(config::kDataIsSound,
+    config::fail_coded(kDataIsTrainable,
                        "data.stream = true, but the data are token files, which are mapped, not streamed: "
                        "remove data.stream, or name text in data.path");
   for (const config::EvalSet& set : recipe.eval.sets) maker.add_eval_set({set.name, reader.read(set.path)});

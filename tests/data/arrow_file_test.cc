@@ -72,6 +72,15 @@ TEST(ArrowFile, ReadsTokenFoldersOfDatasets) {
         << name;
 }
 
+TEST(ArrowFile, TheEndFollowsDocumentsOfTextOnly) {
+  const auto documents = documents_of(read_datasets_folder(kDatasets / "text", WideBytes(), 7).corpus);
+  ASSERT_EQ(documents.size(), 3U);
+  for (const auto& document : documents) EXPECT_EQ(document.back(), 7);
+  EXPECT_EQ(documents[0].size(), kTexts[0].size() + 1);
+  EXPECT_CONTAINS(user_error([] { read_datasets_folder(kDatasets / "ids", WideBytes(), 7); }),
+                  "data.end has no effect on");
+}
+
 TEST(ArrowFile, SkipsColumnsOfEveryKind) {
   for (const char* name : {"stream", "file", "dictionary"})
     EXPECT_EQ(texts_in(kDatasets / "kinds" / (std::string(name) + ".arrow")), kTexts) << name;

@@ -94,6 +94,126 @@ TEST(ChatRun, BadConversationsAreRefusedBeforeTraining) {
   EXPECT_CONTAINS(train::load_data(recipe).reading, "2 conversations; 1 line left out, the first: ");
 }
 
+// A stream has every conversation once in an epoch, with the tokens and flags of one that was read at
+// the start.
+TEST(ChatRun, StreamedConversationsAreThoseReadAtTheStart) {
+  const ChatRun run;
+  const Sets chat = {"data.format=\"chat\""},
+             stream = chat + Sets{"data.stream=true", "data.stream_window=4"};
+  const train::RunData whole = train::load_data(run.recipe(run.sets(chat)));
+  const train::RunData streamed = train::load_data(run.recipe(run.sets(stream)));
+  const data::SampleStream& windows = *streamed.train.mixture().set(0).streams()[0];
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> trained;
+  for (int64_t w = 0, epoch = 0; epoch == 0; ++w) {
+    const auto window = windows.find(4 * w).window;
+    const data::Corpus& corpus = window->dataset.corpus();
+    std::vector<int32_t> here(static_cast<size_t>(corpus.tokens()));
+    corpus.read(0, here);
+    ASSERT_EQ(corpus.trained().size(), here.size());
+    // The last token of a window is the first of the next one.
+    ids.insert(ids.end(), here.begin(), here.end() - 1);
+    trained.insert(trained.end(), corpus.trained().begin(), corpus.trained().end() - 1);
+    epoch = window->origins.back().epoch;
+  }
+  const data::Corpus& corpus = whole.train.mixture().dataset(0).corpus();
+  std::vector<int32_t> expected(static_cast<size_t>(corpus.tokens()));
+  corpus.read(0, expected);
+  ASSERT_GE(ids.size(), expected.size());
+  ids.resize(expected.size()), trained.resize(expected.size());
+  EXPECT_EQ(ids, expected);
+  EXPECT_TRUE(std::ranges::equal(trained, corpus.trained()));
+  // Another mask is other data to a checkpoint.
+  const train::RunData all = train::load_data(run.recipe(run.sets(stream + Sets{"data.chat.loss=\"all\""})));
+  EXPECT_NE(all.train.mixture().set(0).streams()[0]->fingerprint(), windows.fingerprint());
+
+  run.train(run.sets(stream));
+  EXPECT_EQ(test::read_metrics(run.run_folder().metrics()).size(), 6U);
+}
+
+TEST(ChatRun, BadConversationsOfAStreamAreRefused) {
+  const ChatRun run;
+  const auto read = [&](const std::string& lines, const Sets& more = {}) {
+    base::write_file_atomically(run / "bad.jsonl", lines);
+    const Sets stream = {"data.format=\"chat\"", "data.stream=true", "data.stream_window=1"};
+    const train::RunData data = train::load_data(run.recipe(run.sets(stream + more, "bad.jsonl")));
+    const data::SampleStream& windows = *data.train.mixture().set(0).streams()[0];
+    (void)windows.find(0);
+    return windows.damage();
+  };
+  const auto refused = [&](const std::string& lines, const Sets& more = {}) {
+    return user_error([&] { read(lines, more); });
+  };
+  EXPECT_CONTAINS(refused(chat_line("a", "b") + "{\n"), "bad.jsonl:2: not valid JSON");
+  EXPECT_CONTAINS(refused("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"),
+                  "preference pairs");
+  base::write_file_atomically(run / "endless.jinja",
+                              "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
+                              "<|im_end|>{% endfor %}");
+  EXPECT_CONTAINS(
+      refused(chat_line("a", "b"), {"data.chat.template=\"" + (run / "endless.jinja").string() + "\""}),
+      "never trains a token that ends a turn");
+  const auto [count, first] = read(chat_line("a", "b") + "{\n", {"data.damaged=\"skip\""});
+  EXPECT_EQ(count, 1);
+  EXPECT_CONTAINS(first, "bad.jsonl:2: not valid JSON");
+}
+
+// Of a folder, data.skip leaves out files and folders of conversations as it does those of text.
+TEST(ChatRun, SkippedFilesAreNotRead) {
+  const ChatRun run;
+  const std::string line = chat_line("what is the number of the house", "it is the number after forty one");
+  for (const char* name : {"data/a.jsonl", "data/runs/b.jsonl", "data/draft.jsonl", "data/notes.txt"}) {
+    base::make_directories((run / name).parent_path());
+    base::write_file_atomically(run / name, line + line);
+  }
+  const auto reading = [&](const Sets& more) {
+    const Sets chat = {"data.format=\"chat\"", "data.seq_len=8", "batch.global=2", "batch.micro=1"};
+    return train::load_data(run.recipe(run.sets(chat + more, "data"))).reading;
+  };
+  EXPECT_EQ(reading({}), "2 files, 4 conversations");  // not the folder `runs`, by default
+  EXPECT_EQ(reading({"data.skip=[\"draft*\", \"runs/\"]"}), "1 file, 2 conversations");
+  EXPECT_EQ(reading({"data.skip=[]"}), "3 files, 6 conversations");
+}
+
+// Keys that say how raw text is read act on text, and are refused where all data are tokens.
+TEST(RawDataKeys, AreRefusedOnTokenFiles) {
+  const SmallRun run;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += R"({"title": "t)" + std::to_string(i) +
+             R"(", "body": "some text"})"
+             "\n";
+  base::write_file_atomically(run / "lines.jsonl", lines);
+  const auto sets = [&](const std::string& data, const Sets& more) {
+    return Sets{"data.path=\"" + (run / data).string() + "\"", "data.validation_fraction=0"} + more;
+  };
+  const Sets text_template = {"data.template=\"{title}: {body}\""};
+  const train::RunData text = train::load_data(run.recipe(sets("lines.jsonl", text_template)));
+  const data::Corpus& corpus = text.train.mixture().dataset(0).corpus();
+  EXPECT_EQ(corpus.documents(), 40);
+  std::vector<int32_t> ids(13);
+  corpus.read(0, ids);
+  EXPECT_EQ(std::string(ids.begin(), ids.end()), "t0: some text");
+
+  prepare::prepare({.inputs = {(run / "lines.jsonl").string()},
+                    .tokenizer = "bytes",
+                    .out = run / "prepared",
+                    .field = "body"});
+  train::load_data(run.recipe(sets("prepared", {})));
+  const auto refused = [&](const Sets& more) {
+    return user_error([&] { train::load_data(run.recipe(sets("prepared", more))); });
+  };
+  EXPECT_CONTAINS(refused(text_template), "data.template says how raw text is read, and has no effect here");
+  EXPECT_CONTAINS(refused({"data.end=\"a\""}), "data.end says how raw text is read");
+  EXPECT_CONTAINS(refused({"data.damaged=\"skip\""}), "data.damaged says how");
+  EXPECT_CONTAINS(refused({"data.skip=[]"}), "data.skip says how");
+  EXPECT_CONTAINS(refused({"data.format=\"chat\""}), "data.format says how");
+  // Beside raw data they act on those.
+  const std::string evaluation =
+      "eval.sets=[{name=\"raw\", path=\"" + (run / "lines.jsonl").string() + "\"}]";
+  train::load_data(run.recipe(sets("prepared", text_template + Sets{"eval.every=2", evaluation})));
+}
+
 // A template with today's date would make other tokens every day.
 TEST(ChatRun, TodaysDateIsARecipesKey) {
   const ChatRun run;
