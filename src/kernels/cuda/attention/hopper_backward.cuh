@@ -310,77 +310,87 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       [[maybe_unused]] uint32_t ds[kRows / 16][4];
       int before = -1;  // the stage that the last MMAs read
       KeyBlock block;
-      do {
-        const uint32_t q = shared.q + turn.stage * Sizes::kQBytes,
-                       dout = shared.dout + turn.stage * Sizes::kDoutBytes;
-        await_turn(&exchange.full[turn.stage], turn.parity);
-        block = load_block(exchange.blocks[turn.stage]);
-        const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
-        begin_products();
-        rows_product<T, kQk>(s, k, kKeyPanel, q, kRowPanel);
-        end_products();
-        // The previous MMAs complete first: their operands' registers are reused for dP.
-        await_products<1>();
-        pin(dk);
-        pin(dv);
-        if (before >= 0) release(&exchange.empty[before], lane);
-        before = turn.stage;
-        begin_products();
-        rows_product<T, kValue>(g, v, kKeyPanel, dout, kRowPanel);
-        end_products();
-        await_products<1>();
-        pin(s);
-        // dS is computed from the rounded weights: registers for both would be too many. With long rows it
-        // reuses the weights' own registers.
-        if constexpr (kExtra) {
-          weigh_with_extras<T>(p, queries, at.kv_head, places, block, units, stats, lane, s, left);
-        } else {
-          weigh_block<kExtra>(p, queries, block, units, stats, lane, s,
-                              [&](int i, float weight, float) { s[i] = weight; });
-          left_of<T>(s, left);
-        }
-        begin_products();
-        add_columns_product<T>(dv, left, dout, kRowPanel);
-        end_products();
-        await_products<1>();
-        pin(g);
+      // Blocks before and after those that see this warpgroup's keys: only the other one's are seen there.
+      const Span seen_by = group_queries(p, at.tile, group * 64);
+      const bool any = skip_blocks(exchange, turn, block, lane, [&](const KeyBlock& b) {
+        return b.position < seen_by.end && b.position * p.group + b.rows > seen_by.begin * p.group;
+      });
+      if (any) {
+        do {
+          const uint32_t q = shared.q + turn.stage * Sizes::kQBytes,
+                         dout = shared.dout + turn.stage * Sizes::kDoutBytes;
+          await_turn(&exchange.full[turn.stage], turn.parity);
+          block = load_block(exchange.blocks[turn.stage]);
+          const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
+          begin_products();
+          rows_product<T, kQk>(s, k, kKeyPanel, q, kRowPanel);
+          end_products();
+          // The previous MMAs complete first: their operands' registers are reused for dP.
+          await_products<1>();
+          pin(dk);
+          pin(dv);
+          if (before >= 0) release(&exchange.empty[before], lane);
+          before = turn.stage;
+          begin_products();
+          rows_product<T, kValue>(g, v, kKeyPanel, dout, kRowPanel);
+          end_products();
+          await_products<1>();
+          pin(s);
+          // dS is computed from the rounded weights: registers for both would be too many. With long rows it
+          // reuses the weights' own registers.
+          if constexpr (kExtra) {
+            weigh_with_extras<T>(p, queries, at.kv_head, places, block, units, stats, lane, s, left);
+          } else {
+            weigh_block<kExtra>(p, queries, block, units, stats, lane, s,
+                                [&](int i, float weight, float) { s[i] = weight; });
+            left_of<T>(s, left);
+          }
+          begin_products();
+          add_columns_product<T>(dv, left, dout, kRowPanel);
+          end_products();
+          await_products<1>();
+          pin(g);
 #pragma unroll
-        for (int j = 0; j < kRows / 8; ++j) {
-          // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
-          const int row = j * 8 + lane % 4 * 2;
-          const float delta[2] = {row < block.rows ? stats[j * 8].y : 0.0f,
-                                  row + 1 < block.rows ? stats[j * 8 + 1].y : 0.0f};
+          for (int j = 0; j < kRows / 8; ++j) {
+            // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
+            const int row = j * 8 + lane % 4 * 2;
+            const float delta[2] = {row < block.rows ? stats[j * 8].y : 0.0f,
+                                    row + 1 < block.rows ? stats[j * 8 + 1].y : 0.0f};
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const int i = j * 4 + 2 * h;
-            if constexpr (kExtra) {
-              g[i] = score_gradient(p, s[i], g[i], delta[0]);
-              g[i + 1] = score_gradient(p, s[i + 1], g[i + 1], delta[1]);
-            } else {
-              const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
-              g[i] = weight.x * (g[i] - delta[0]);
-              g[i + 1] = weight.y * (g[i + 1] - delta[1]);
+            for (int h = 0; h < 2; ++h) {
+              const int i = j * 4 + 2 * h;
+              if constexpr (kExtra) {
+                g[i] = score_gradient(p, s[i], g[i], delta[0]);
+                g[i + 1] = score_gradient(p, s[i + 1], g[i + 1], delta[1]);
+              } else {
+                const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
+                g[i] = weight.x * (g[i] - delta[0]);
+                g[i + 1] = weight.y * (g[i + 1] - delta[1]);
+              }
             }
           }
-        }
-        if constexpr (kRows > 64) {
-          await_products<0>();
-          pin(dv);
-          left_of<T>(g, left);
-          begin_products();
-          add_columns_product<T>(dk, left, q, kRowPanel);
-        } else {
-          left_of<T>(g, ds);
-          begin_products();
-          add_columns_product<T>(dk, ds, q, kRowPanel);
-        }
-        end_products();
-        turn.advance<kStages>();
-      } while ((block.flags & KeyBlock::kLast) == 0);
-      await_products<0>();
-      pin(dk);
-      pin(dv);
-      release(&exchange.empty[before], lane);
+          if constexpr (kRows > 64) {
+            await_products<0>();
+            pin(dv);
+            left_of<T>(g, left);
+            begin_products();
+            add_columns_product<T>(dk, left, q, kRowPanel);
+          } else {
+            left_of<T>(g, ds);
+            begin_products();
+            add_columns_product<T>(dk, ds, q, kRowPanel);
+          }
+          end_products();
+          turn.advance<kStages>();
+        } while ((block.flags & KeyBlock::kLast) == 0 &&
+                 block.position * p.group + block.rows < seen_by.end * p.group);
+        await_products<0>();
+        pin(dk);
+        pin(dv);
+        release(&exchange.empty[before], lane);
+        if ((block.flags & KeyBlock::kLast) == 0)
+          skip_blocks(exchange, turn, block, lane, [](const KeyBlock&) { return false; });
+      }
     }
     release(&exchange.kv_empty, lane);
     store_dk<T>(p, at, own_key, dk);

@@ -197,6 +197,20 @@ __device__ __forceinline__ KeyBlock load_block(const KeyBlock& from) {
   b.flags = __shfl_sync(0xffffffffu, b.flags, 0);
   return b;
 }
+// Releases blocks unread until one for which wanted() holds, which stays, or after the last one of the item;
+// whether there is one.
+template <class Sizes, class Wanted>
+__device__ __forceinline__ bool skip_blocks(KeyExchange<Sizes>& exchange, Turn& turn, KeyBlock& block,
+                                            int lane, const Wanted& wanted) {
+  do {
+    await_turn(&exchange.full[turn.stage], turn.parity);
+    block = load_block(exchange.blocks[turn.stage]);
+    if (wanted(block)) return true;
+    release(&exchange.empty[turn.stage], lane);
+    turn.advance<Sizes::kStages>();
+  } while ((block.flags & KeyBlock::kLast) == 0);
+  return false;
+}
 // A warpgroup's 128 threads. kUsed: named barriers that have another use, from 1 on.
 template <int kUsed = 1>
 __device__ __forceinline__ void meet_warpgroup(int group) {
@@ -217,6 +231,14 @@ struct KeyQueries {
   }
   __device__ __forceinline__ Span of(int h) const { return at[8 * h]; }
 };
+
+// The queries that see any of the 64 keys of a tile from `first` on: those of one warpgroup.
+__device__ __forceinline__ Span group_queries(const TiledProblem& p, const RowTile& tile, int first) {
+  if (first >= tile.count) return {0, 0};
+  const int last = lesser(first + 64, tile.count) - 1;
+  return {p.queries(tile.sequence, tile.position + first).begin,
+          p.queries(tile.sequence, tile.position + last).end};
+}
 
 // Scores of a block become weights: each(register, weight, factor of the score's gradient), where the factor
 // is that of a soft cap. A block that all keys see fully has no comparisons.
