@@ -60,6 +60,24 @@ TEST(Fp8, GradientsAreThoseOfTheCpu) {
   }
 }
 
+// The bound that torchao has for the feed-forward part of a block, with the scales that the first step found. What
+// quantising the other layers adds to it is additive (docs/benchmarks/training-gpu.md).
+TEST(Fp8, GradientsOfAFeedForward) {
+  for (const std::vector<std::string>& size :
+       {std::vector<std::string>{},
+        {"model.embed=512", "model.ffn=1408", "model.heads=8", "data.seq_len=256"}}) {
+    std::vector<std::string> settings = {"model.layers=1", "optimizer.lr=1e-12"};
+    settings.insert(settings.end(), size.begin(), size.end());
+    const auto plain = test::run(test::gpu_recipe("llama", "bf16", settings), {.steps = 2});
+    settings.push_back("precision.fp8_match=[\"blocks.*.ffn.*\"]");
+    const auto fp8 = test::run(fp8_recipe("llama", settings), {.steps = 2});
+    const auto [decibels, name] = worst(fp8.steps[1].gradients, plain.steps[1].gradients);
+    EXPECT_GE(decibels, 20) << name;
+    std::printf("feed-forward, %s: %.1f dB to bf16 (%s)\n", size.empty() ? "embed 64" : "embed 512", decibels,
+                name.c_str());
+  }
+}
+
 TEST(Fp8, ReplayedGraphsAndPoisonChangeNothing) {
   const config::Recipe r = fp8_recipe("llama-unpacked", {"batch.accumulation=2", "batch.micro=4"});
   const auto first = test::run(r, {.steps = 4});
