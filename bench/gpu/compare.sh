@@ -7,8 +7,9 @@
 # clipping and AdamW too, unless COMPILED_UPDATE=0. Packed cases read the same file of document lengths (documents/) on
 # both sides and have two peers, flex and varlen; ATTENTION=flex selects one. Both sides begin with the same weights and
 # train on the same tokens: how far the first 20 losses differ is reported, and the script fails where one of the first
-# five differs by more than LOSS_LIMIT (0.02); later ones drift apart, since both sides round to bf16. Cases whose names end
-# in -fp8 quantise the linear layers of the blocks, here with delayed scales, there by torchao with the scales of each tensor.
+# five differs by more than LOSS_LIMIT (0.02, with fp8 0.06); later ones drift apart, since both sides round to bf16. Cases whose
+# names end in -fp8 quantise the linear layers of the blocks, here with delayed scales, there by torchao with the scales of
+# each tensor; -fp8-head quantises the head too.
 # The last lines on standard error are a table of the rates.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,11 +23,13 @@ python=${PYTHON:-python3}
 steps=${STEPS:-50}
 gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}  # the GPU that both use
 
-# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths or -[, torchao's float8 recipe]]
+# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths or -[, torchao's float8 recipe
+# [, head]]]
 declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
   [1b-508]="1b 4096 4 whole 508" [1b-96]="1b 4096 4 whole 96" [8b8l-packed]="8b8l 4096 4 whole lognormal700"
+  [1b-fp8-head]="1b 4096 4 whole - tensorwise head" [8b8l-fp8-head]="8b8l 4096 4 whole - tensorwise head"
   [1b-fp8]="1b 4096 4 whole - tensorwise" [3b-fp8]="3b 4096 4 whole - tensorwise" [8b8l-fp8]="8b8l 4096 4 whole - tensorwise"
 )
 nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
@@ -70,19 +73,19 @@ quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
     --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} \
     ${documents:+--set data.pack=true --documents "$here/documents/$documents.txt"} \
-    ${float8:+--set 'precision.linear="fp8-delayed"'} --json > "$result"
+    ${float8:+--set 'precision.linear="fp8-delayed"'} ${head:+--set precision.fp8_head=true} --json > "$result"
   tr -d '\n' < "$result"
   echo
 }
 torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds" ${documents:+--documents "$here/documents/$documents.txt" --attention "$attention"} \
-    ${float8:+--float8 "$float8"} $([ "${COMPILED_UPDATE:-1}" = 0 ] || echo --compiled-update) > "$peer"
+    ${float8:+--float8 "$float8"} ${head:+--float8-head} $([ "${COMPILED_UPDATE:-1}" = 0 ] || echo --compiled-update) > "$peer"
   cat "$peer"
 }
 # Adds a row to the table of rates.
 compare_results() {
-  "$python" - "$name" "$result" "$peer" "${LOSS_LIMIT:-0.02}" "$rates" >&2 << 'LOSSES'
+  "$python" - "$name" "$result" "$peer" "${LOSS_LIMIT:-$([ -z "$float8" ] && echo 0.02 || echo 0.06)}" "$rates" >&2 << 'LOSSES'
 import json, sys
 name, ours, theirs, limit = sys.argv[1], json.load(open(sys.argv[2])), json.load(open(sys.argv[3])), float(sys.argv[4])
 pairs = list(zip(ours["first_losses"], theirs["losses"]))
@@ -96,7 +99,7 @@ sys.exit(f"{name}: the first five differ by {early:.2g}, more than LOSS_LIMIT: n
 LOSSES
 }
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
-  read -r recipe seq micro mode documents float8 <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  read -r recipe seq micro mode documents float8 head <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
   [ "$documents" != - ] || documents=
   peers=sdpa
   [ -z "$documents" ] || peers=${ATTENTION:-flex varlen}

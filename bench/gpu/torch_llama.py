@@ -11,7 +11,8 @@ to norm 1, every token counts; `--compiled-update` compiles clipping and AdamW t
 between CUDA events, after `--seconds` of warm-up, without synchronising between steps; `tokens_per_s` is based on the
 median; peak memory is as reported by PyTorch. With `--documents`, sequences are packed from documents of these lengths,
 repeated cyclically and cut where a sequence ends, as `quintet bench step --documents` packs them; positions restart in
-each document. Attention is then flex (one block mask for all steps) or varlen. `--float8` needs torchao.
+each document. Attention is then flex (one block mask for all steps) or varlen. `--float8` needs torchao; its head stays in
+bf16 unless `--float8-head`. With `--turn`, processes that name one file use the GPU one at a time and compile meanwhile.
 
 Initial weights and the tokens of every step are those of `quintet bench step` (Philox4x32-10, keyed by run.seed and a
 parameter's name, and by the step), so that `losses`, of the first 20 steps, can be compared with its `first_losses`.
@@ -19,6 +20,7 @@ Later steps repeat the last tokens, which saves drawing them.
 """
 
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -186,7 +188,48 @@ def loss_of(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def prepare(model, mode):
+class Turn:
+    """Holds the lock of a file while this process uses the GPU, and gives it back while it compiles. No file: nothing."""
+
+    def __init__(self, path):
+        self.file, self.held = open(path, "a") if path else None, False
+        if path:
+            import torch._functorch.config
+
+            torch._functorch.config.force_non_lazy_backward_lowering = True  # compile everything before the first launch
+
+    def take(self):
+        if self.file and not self.held:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            self.held = True
+
+    def give(self):
+        if self.held:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+            self.held = False
+
+    def compile(self, what):
+        """torch.compile, beside another process that uses the GPU."""
+        if not self.file:
+            return torch.compile(what)
+        from torch._inductor.compile_fx import compile_fx
+
+        def backend(graph, inputs):
+            self.give()
+            compiled = compile_fx(graph, inputs)
+
+            def run(*arguments):
+                self.take()
+                return compiled(*arguments)
+
+            return run
+
+        return torch.compile(what, backend=backend)
+
+
+def prepare(model, mode, turn):
     """The model and the loss function of the mode."""
     if mode == "eager":
         return model, loss_of
@@ -204,7 +247,7 @@ def prepare(model, mode):
                 fully_shard(block, mp_policy=policy)
             fully_shard(model, mp_policy=policy)
         return model, torch.compile(loss_of)
-    return torch.compile(model, mode="reduce-overhead" if mode == "graph" else "default"), torch.compile(loss_of)
+    return torch.compile(model, mode="reduce-overhead") if mode == "graph" else turn.compile(model), torch.compile(loss_of)
 
 
 def main():
@@ -218,12 +261,16 @@ def main():
     parser.add_argument("--compiled-update", action="store_true", help="compile clipping and AdamW")
     parser.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"],
                         help="recipe of torchao's float8 training for the linear layers of the blocks")
+    parser.add_argument("--float8-head", action="store_true", help="the head in float8 too")
+    parser.add_argument("--turn", type=pathlib.Path, help="file whose lock a process holds while it uses the GPU")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30, help="warm-up time")
     options = parser.parse_args()
     recipe = tomllib.loads(options.recipe.read_text())
     m, seq, micro = recipe["model"], options.seq or recipe["data"]["seq_len"], options.micro or recipe["batch"]["micro"]
 
+    turn = Turn(options.turn)
+    turn.take()
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
     documents = Documents(options.documents, micro, seq)
@@ -237,8 +284,9 @@ def main():
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
         convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(options.float8),
-                                   module_filter_fn=lambda module, name: isinstance(module, nn.Linear) and name != "head")
-    run, loss_fn = prepare(model, options.mode)
+                                   module_filter_fn=lambda module, name: isinstance(module, nn.Linear)
+                                   and (options.float8_head or name != "head"))
+    run, loss_fn = prepare(model, options.mode, turn)
     compiled = options.compiled_update
     groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
@@ -251,7 +299,7 @@ def main():
         optimizer.step()
 
     if compiled:
-        update = torch.compile(update)
+        update = turn.compile(update)
 
     def step():
         with torch.autocast("cuda", torch.bfloat16, enabled=options.mode != "fsdp2"):
@@ -284,7 +332,7 @@ def main():
     print(json.dumps({
         "peer": "torch", "version": torch.__version__, "cudnn": torch.backends.cudnn.version(),
         "model": recipe["name"], "mode": options.mode, "attention": attention,
-        "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "float8": options.float8 or "", "seq": seq, "micro": micro, "parameters": parameters,
+        "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "float8": options.float8 or "", "float8_head": options.float8_head, "seq": seq, "micro": micro, "parameters": parameters,
         "steps": options.steps, "step_s_median": median, "step_s_min": min(times),
         "tokens_per_s": micro * seq / median, "first_step_s": first,
         "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(), "losses": losses,
