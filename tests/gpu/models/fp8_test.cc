@@ -60,8 +60,8 @@ TEST(Fp8, GradientsAreThoseOfTheCpu) {
   }
 }
 
-// The bound that torchao has for the feed-forward part of a block, with the scales that the first step found. What
-// quantising the other layers adds to it is additive (docs/benchmarks/training-gpu.md).
+// The bound that torchao has for the feed-forward part of a block, with the scales that the first step found.
+// What quantising the other layers adds to it is additive (docs/benchmarks/training-gpu.md).
 TEST(Fp8, GradientsOfAFeedForward) {
   for (const std::vector<std::string>& size :
        {std::vector<std::string>{},
