@@ -82,13 +82,19 @@ def undecomposed(form):
     return {code for code in CODES if normal.normalize_str(chr(code)) != unicodedata2.normalize(form, chr(code))}
 
 
+def uncombined():
+    """Marks that keep their place beside marks of any other class: the package does not know that they are marks."""
+    normal = normalizers.NFD()
+    return {code for code in CODES if unicodedata2.combining(chr(code)) and all(normal.normalize_str(text) == text for text in ("\u0345" + chr(code), chr(code) + "\u0334"))}
+
+
 def write_exceptions():
     lists = {
         "kPunctuation": {c for c in CODES if c >= 0x80 and category(c)[0] == "P"} ^ {c for c in punctuation() if c >= 0x80},
         "kMark": {c for c in CODES if category(c)[0] == "M"} ^ removed_by(normalizers.StripAccents()),
         "kNonspacingMark": {c for c in CODES if category(c) == "Mn"} ^ removed_by(bert(strip_accents=True)),
         "kControl": {c for c in CODES if category(c) in ("Cc", "Cf", "Co") and chr(c) not in "\t\n\r"} ^ removed_by(bert(clean_text=True)),
-        "kUndecomposed": undecomposed("NFD") | undecomposed("NFKD"),
+        "kUndecomposed": undecomposed("NFD") | undecomposed("NFKD") | uncombined(),
     }
     text = f"// Where `tokenizers` {tokenizers.__version__} disagrees with Unicode {WANTED}. Written by tools/make_unicode.py.\n"
     for name, codes in lists.items():

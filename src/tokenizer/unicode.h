@@ -67,7 +67,7 @@ bool is_punctuation(char32_t code);      // of ASCII, or of category P
 bool is_mark(char32_t code);             // M*
 bool is_nonspacing_mark(char32_t code);  // Mn
 bool is_control(char32_t code);          // Cc, Cf, Co, except tab, line feed and carriage return
-bool is_undecomposed(char32_t code);     // has a decomposition, but is left as it is
+bool is_undecomposed(char32_t code);     // decomposes or combines, but is left as it is, where it is
 char32_t small_letter(char32_t code);
 
 // Reads one code point of valid UTF-8 and moves `at` past it.

@@ -1,10 +1,12 @@
 // Tokenizers that are trained here, other formats, and files that are damaged.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/expressions.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/train.h"
@@ -39,7 +41,7 @@ TEST(TrainBpe, StopsWhenNoPairIsLeft) {
   EXPECT_CONTAINS(test::user_error([] { trained("ab", 200); }), "the smallest is 257");
 }
 
-TEST(NormalForms, ComposeSyllablesOnlyOfTheirParts) {
+TEST(NormalForms, ComposeAsThePackageDoes) {
   auto json = nlohmann::json::parse(trained("ab ab", 300));
   json["normalizer"] = {{"type", "NFC"}};
   const auto tokenizer = load_hf_tokenizer(json.dump());
@@ -51,6 +53,9 @@ TEST(NormalForms, ComposeSyllablesOnlyOfTheirParts) {
   EXPECT_EQ(normal("\uac00\u11a7"), "\uac00\u11a7");
   EXPECT_EQ(normal("\u1100\u1161\u11a7\u11a8"), "\uac00\u11a7\u11a8");
   EXPECT_EQ(normal("\uac00\u11c3"), "\uac00\u11c3");
+  // A mark that the package does not know keeps its place, and is in the way of others.
+  EXPECT_EQ(normal("e\u0898\u0301"), "e\u0898\u0301");
+  EXPECT_EQ(normal("e\u0316\u0301"), "\u00e9\u0316");
 }
 
 TEST(Tiktoken, RanksAreMerges) {
@@ -100,6 +105,30 @@ TEST(TokenizerFile, DamageIsNamed) {
                         {"Regex": "(a"}, "behavior": "Isolated"}})"),
       "not valid");
   EXPECT_CONTAINS(test::user_error([] { load_sentencepiece("nothing of the kind"); }), "SentencePiece");
+}
+
+// SentencePiece's library follows a trie without looking whether it ends.
+TEST(CharsMap, IsSoundIfNoLookupLeavesIt) {
+  const auto map = [](std::vector<std::pair<size_t, uint32_t>> units, size_t replacements) {
+    std::string bytes(4 + 4 * 256, '\0');
+    bytes[1] = 4;  // 1,024 bytes of trie
+    for (const auto& [at, unit] : units) std::memcpy(bytes.data() + 4 + 4 * at, &unit, 4);
+    return bytes + std::string(replacements, 'x');
+  };
+  constexpr uint32_t kLeaf = 1 << 8, kValue = 1u << 31;
+  EXPECT_TRUE(is_sound_charsmap(map({}, 1)));
+  // From the root, "a" leads to a leaf whose value is at 2 ^ 'a': a place in the replacements.
+  const auto to_a = [&](uint32_t value) {
+    return std::vector<std::pair<size_t, uint32_t>>{{'a', 2u << 10 | kLeaf | 'a'}, {'a' ^ 2, kValue | value}};
+  };
+  EXPECT_TRUE(is_sound_charsmap(map(to_a(4), 5)));
+  EXPECT_FALSE(is_sound_charsmap(map(to_a(5), 5)));
+  EXPECT_FALSE(is_sound_charsmap(map({{0, 256u << 10}}, 5)));               // the root's children
+  EXPECT_FALSE(is_sound_charsmap(map({{'a', 256u << 10 | 'a'}}, 5)));       // those of "a"
+  EXPECT_FALSE(is_sound_charsmap(map({{0, 0x1fffffu << 10 | 0x200}}, 5)));  // far away
+  EXPECT_TRUE(is_sound_charsmap(map({{'a', 'a'}}, 5)));                     // a circle is harmless
+  EXPECT_FALSE(is_sound_charsmap(map({}, 0).substr(0, 1000)));
+  EXPECT_FALSE(is_sound_charsmap("abc"));
 }
 
 TEST(TokenizerFile, IsFoundInAFolder) {
