@@ -126,6 +126,7 @@ layout() {  # ranks what settings...
     timeout -k 10 "${LAYOUT_SECONDS:-180}" bash -c 'verified "$@"' verified "$ranks" "$folder/quintet" \
       verify "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}" > "$log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$log.end"
+    echo "ended     layouts    $ranks ranks: $what, exit status $status"  # before the table, in case that time runs out
   } &
 }
 conclude_layouts() {
