@@ -166,10 +166,13 @@ base::Path find_step(const base::Path& path, int64_t step) {
       if (entry.step == step) return entry.folder;
       steps += fmt::format("{}{}", steps.empty() ? "" : ", ", entry.step);
     }
-  base::fail_user("'{}' has no complete checkpoint of step {}{}", path.string(), step,
-                  !base::directory_exists(path) ? ": the folder does not exist"
-                  : steps.empty()               ? ": it contains no complete checkpoint"
-                                                : "; it has those of steps " + steps);
+  base::fail_user(
+      "'{}' has no complete checkpoint of step {}{}", path.string(), step,
+      !base::directory_exists(path) ? ": the folder does not exist"
+      : steps.empty()
+          ? ": it contains no complete checkpoint"
+          : fmt::format("; it has {} {}",
+                        steps.find(',') == std::string::npos ? "that of step" : "those of steps", steps));
 }
 
 }  // namespace

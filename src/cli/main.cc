@@ -113,6 +113,36 @@ std::string unknown_option(const CLI::App& command, int argc, char** argv) {
   return {};
 }
 
+// CLI11's reason in plain words.
+std::string plain_words(const CLI::ParseError& error) {
+  const std::string text = base::printable(error.what());
+  const auto after = [&](std::string_view part) {
+    const size_t at = text.find(part);
+    return at == std::string::npos ? std::string() : text.substr(at + part.size());
+  };
+  if (std::string extra = after("not expected: "); !extra.empty()) {
+    if (const size_t space = extra.rfind(' '); space != std::string::npos)
+      extra = extra.substr(space + 1);  // the list begins with the last one
+    return fmt::format("unexpected argument '{}'", extra);
+  }
+  const std::string name = text.substr(0, text.find(": "));
+  if (error.get_name() == "ArgumentMismatch") {
+    if (const std::string most = after(": At Most "); !most.empty())
+      return fmt::format("{}: takes at most {}, got {}", name, most.substr(0, most.find(' ')),
+                         after("received "));
+    if (text.ends_with(" missing")) return name + " needs a value";
+  }
+  if (const std::string list = after(" not in {"); error.get_name() == "ValidationError" && !list.empty()) {
+    std::string words;
+    for (const char c : list.substr(0, list.size() - 1)) words += c == ',' ? ", " : std::string(1, c);
+    const size_t begin = name.size() + 2;
+    return fmt::format("{}: must be {}{}, got '{}'", name,
+                       words.find(',') == std::string::npos ? "" : "one of ", words,
+                       text.substr(begin, text.find(" not in {") - begin));
+  }
+  return text;
+}
+
 // `quintet help VERB` is `quintet VERB --help`.
 std::vector<char*> without_help_verb(int argc, char** argv) {
   static char option[] = "--help";
@@ -223,7 +253,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::ParseError& e) {
       const std::string unknown = unknown_option(*command, argc, argv);
       config::fail_coded(config::kOptionsAreValid, "{}; see 'quintet {}--help'",
-                         unknown.empty() ? base::printable(e.what()) : unknown, verb_words);
+                         unknown.empty() ? plain_words(e) : unknown, verb_words);
     }
     for (const Verb& verb : verbs)
       if (verb.command->parsed()) return verb.action();

@@ -19,8 +19,14 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
   return parts;
 }
 
+std::string trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
+}
+
 // Parses `text` as a TOML value, or as a plain string when it is not one.
-toml::table override_value(const std::string& text) {
+toml::table override_value(const std::string& key, const std::string& text) {
   try {
     toml::table tree = toml::parse("value = " + text);
     // Text with line breaks could contain more keys; then it is not a single value.
@@ -28,7 +34,7 @@ toml::table override_value(const std::string& text) {
   } catch (const toml::parse_error&) {
     const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
     if (text.size() > 18 && text.find_first_not_of("0123456789", sign) == std::string::npos)
-      fail_coded(kOverridesAreKeyValue, "--set: {} does not fit into 64 bits", text);
+      fail_coded(kOverridesAreKeyValue, "--set {}: {} does not fit into 64 bits", key, text);
   }
   toml::table plain;
   plain.insert_or_assign("value", text);
@@ -39,7 +45,8 @@ toml::table override_value(const std::string& text) {
 
 void apply_override(toml::table& tree, const std::string& text) {
   const size_t equals = text.find('=');
-  const std::vector<std::string> path = split_at(std::string_view(text).substr(0, equals), '.');
+  const std::string key = trimmed(std::string_view(text).substr(0, equals));
+  const std::vector<std::string> path = split_at(key, '.');
   bool named = equals != std::string::npos;
   for (const std::string& part : path) named = named && !part.empty();
   if (!named)
@@ -55,7 +62,7 @@ void apply_override(toml::table& tree, const std::string& text) {
                  path[i + 1]);
     table = inner;
   }
-  const toml::table value = override_value(text.substr(equals + 1));
+  const toml::table value = override_value(key, text.substr(equals + 1));
   value.get("value")->visit([&](const auto& node) { table->insert_or_assign(path.back(), node); });
 }
 

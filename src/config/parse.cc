@@ -48,6 +48,20 @@ void set_place(Problem& problem, const toml::source_region& at, std::string_view
   problem.source = text.substr(0, text.find_first_of("\r\n"));
 }
 
+// The likely cause of text that is not TOML, where it is not the one that the parser sees.
+std::string likely_cause(std::string_view text, std::string_view reason) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    return "the file is UTF-16: save it as UTF-8";
+  if (reason.find("utf-8") != std::string_view::npos) return "the file is not UTF-8: save it as UTF-8";
+  if (text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size())).starts_with('{'))
+    return "the file looks like JSON; a recipe is TOML: [section] and key = value";
+  if (reason.find("expected '=', saw ':'") != std::string_view::npos)
+    return "the file looks like YAML; a recipe is TOML: [section] and key = value";
+  if (reason.find("parsing string: unescaped control") != std::string_view::npos)
+    return "the string has no closing quote on its line";
+  return {};
+}
+
 toml::table parse_tree(std::string_view text, const std::string& source) {
   try {
     return toml::parse(text, source);
@@ -57,8 +71,9 @@ toml::table parse_tree(std::string_view text, const std::string& source) {
     set_place(problem, error.source(), text);
     std::string lines = excerpt(problem);
     if (!lines.empty()) lines = "\n" + lines.substr(0, lines.size() - 1);
-    fail_coded(kIsToml, "{}:{}:{}: invalid TOML: {}{}", source, at.line, at.column, error.description(),
-               lines);
+    const std::string likely = likely_cause(text, error.description());
+    fail_coded(kIsToml, "{}:{}:{}: invalid TOML: {}{}", source, at.line, at.column,
+               likely.empty() ? std::string(error.description()) : likely, lines);
   }
 }
 
@@ -67,8 +82,13 @@ std::string text_of(const toml::node& node) {
   node.visit([&](const auto& n) {
     if constexpr (toml::is_table<decltype(n)>)
       out << "a table";
-    else if constexpr (toml::is_array<decltype(n)>)
-      out << "an array";
+    else if constexpr (toml::is_array<decltype(n)>) {
+      constexpr size_t kShown = 8;
+      out << '[';
+      for (size_t i = 0; i < std::min(n.size(), kShown); ++i) out << (i == 0 ? "" : ", ") << text_of(n[i]);
+      out << (n.size() > kShown ? ", ...]" : "]");
+    } else if constexpr (toml::is_floating_point<decltype(n)>)
+      out << fmt::format("{}", n.get());
     else if constexpr (toml::is_string<decltype(n)>)
       out << '"' << n.get() << '"';
     else

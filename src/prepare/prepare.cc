@@ -53,9 +53,12 @@ std::vector<Source> find_sources(const Options& options) {
     const bool named = base::file_exists(input);
     for (const base::Path& file : data::text_files(input)) {
       const std::string canonical = std::filesystem::weakly_canonical(file).string();
-      if (!canonical.starts_with(out) && seen.insert(canonical).second) sources.push_back({file, named});
+      if (seen.insert(canonical).second && !canonical.starts_with(out)) sources.push_back({file, named});
     }
   }
+  if (sources.empty() && !seen.empty())
+    base::fail_user("'{}', the folder that is written, contains all of the files to read: choose another one",
+                    options.out.string());
   if (sources.empty()) base::fail_user("there are no files in '{}'", fmt::join(options.inputs, "', '"));
   return sources;
 }

@@ -244,13 +244,17 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
           std::pair{!options.load.empty(), "--load"}})
       if (given) base::fail_user("{} needs --from CHECKPOINT, which has the weights", what);
   const RunFolder folder(recipe.run.dir);
-  if (base::file_exists(folder.path()))
-    config::fail_coded(config::kFolderIsFree,
-                       "the run folder '{}' is a file: choose another folder with --run-dir",
-                       folder.path().string());
+  base::Path nearest = folder.path();  // that exists
+  std::error_code error;
+  while (!std::filesystem::exists(nearest, error) && nearest.has_relative_path())
+    nearest = nearest.parent_path();
+  if (!base::directory_exists(nearest) && std::filesystem::exists(nearest, error))
+    config::fail_coded(
+        config::kFolderIsFree, "the run folder '{}'{} is a file: choose another folder with --run-dir",
+        folder.path().string(),
+        nearest == folder.path() ? "" : fmt::format(" cannot be created: '{}'", nearest.string()));
   const checkpoint::Store store(checkpoint_folder(recipe));
   const base::Path from = options.from.empty() ? base::Path() : find_checkpoint(options.from, options.step);
-  std::error_code error;
   const bool is_own = !from.empty() && std::filesystem::equivalent(from.parent_path(), store.folder(), error);
   if (options.overwrite) {
     if (is_own)

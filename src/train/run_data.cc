@@ -438,7 +438,11 @@ void require_data(const config::Recipe& recipe) {
   const auto require = [](const char* key, const std::vector<std::string>& paths) {
     for (const std::string& path : paths)
       if (!base::file_exists(path) && !base::directory_exists(path) && !base::file_exists(path + ".idx"))
-        config::fail_coded(config::kDataExists, "{}: there is no file or folder '{}'", key, path);
+        config::fail_coded(
+            config::kDataExists, "{}: {}", key,
+            std::filesystem::exists(path)
+                ? fmt::format("'{}' is neither a file nor a folder; copy its contents to a file first", path)
+                : fmt::format("there is no file or folder '{}'", path));
   };
   require("data.path", recipe.data.path);
   for (const config::BlendSet& set : recipe.data.blend) require("data.blend", set.path);

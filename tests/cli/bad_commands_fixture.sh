@@ -37,6 +37,10 @@ printf '{}' > run/run.json
 printf '{"step": 1\n' > run/metrics.jsonl
 printf '{}' > run/summary.json
 printf 'name = "a\\u001b[31m"\n' > escape.toml
+printf 'name: a\n' > yaml.toml
+printf '{"name": 1}' > json.toml
+printf '\377\376n\000' > utf16.toml
+printf 'name = "a\n' > quote.toml
 mkfifo fifo
 ln -s /dev/zero zero
 ln -s loop loop

@@ -91,6 +91,42 @@ TEST(BadInput, DamagedTokenFilesAreRefused) {
   EXPECT_FALSE(base::file_exists(small.run_dir()));
 }
 
+// What was meant, in words of the tool rather than of its libraries.
+TEST(BadInput, MessagesNameTheLikelyMistake) {
+  const SmallRun small;
+  const auto write = [&](const char* name, std::string_view text) {
+    base::write_file_atomically(small / name, text);
+    return quoted((small / name).string());
+  };
+  const std::string recipe = quoted(small.recipe_file().string()),
+                    folder = quoted((small / "texts").string());
+  base::make_directories(small / "texts");
+  write("texts/a.txt", "some text");
+  const std::pair<std::string, std::string> cases[] = {
+      {"train " + recipe + " one two", "unexpected argument 'one'"},
+      {"report a b c", "RUN: takes at most 2, got 3"},
+      {"train " + recipe + " --steps", "--steps needs a value"},
+      {"verify " + recipe + " --dtype int8", "--dtype: must be one of f64, f32, bf16, f16, got 'int8'"},
+      {"check " + recipe + " --set optimizer.betas=[0.9]", "got [0.9]; nearest"},
+      {"check " + recipe + " --set optimizer.betas=0.9", "got 0.9; nearest"},
+      {"check " + recipe + " --set run.seed=99999999999999999999", "--set run.seed: 99999999999999999999"},
+      {"check " + recipe + " --set data.path=/dev/null", "'/dev/null' is neither a file nor a folder"},
+      {"train " + recipe + " --run-dir " + recipe + "/x", "cannot be created: '"},
+      {"check " + write("a.yaml", "name: a\n"), "looks like YAML"},
+      {"check " + write("a.json", "\n {\"name\": \"a\"}"), "looks like JSON"},
+      {"check " + write("a.toml", std::string("\xff\xfen\0", 4)), "is UTF-16"},
+      {"check " + write("b.toml", "name = \"caf\xe9\""), "is not UTF-8"},
+      {"check " + write("c.toml", "name = \"a\n"), "no closing quote"},
+      {"prepare " + folder + " --tokenizer bytes --out " + folder, "the folder that is written"},
+  };
+  for (const auto& [command, part] : cases) {
+    const Outcome o = quintet(command);
+    EXPECT_EQ(o.code, 2) << command;
+    EXPECT_CONTAINS(o.err, part) << command;
+  }
+  EXPECT_EQ(quintet("check " + recipe + " --set ' run.steps = 4'").code, 0) << "spaces around a key";
+}
+
 TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   const SmallRun small;
   base::write_file_atomically(small / "empty.txt", "");
@@ -207,7 +243,7 @@ TEST(BadInput, GenerateNeedsACheckpoint) {
     EXPECT_CONTAINS(o.err, part);
   }
   EXPECT_CONTAINS(quintet(folder + " --ema").err, "optimizer.ema");
-  EXPECT_CONTAINS(quintet(folder + " --step 5").err, "it has those of steps 6");
+  EXPECT_CONTAINS(quintet(folder + " --step 5").err, "it has that of step 6");
   std::filesystem::resize_file(small.run_dir() / "checkpoints/step-00000006/rank-00001.safetensors", 1000);
   const Outcome cut = quintet(folder + " --tokens 1");
   EXPECT_EQ(cut.code, 2);
