@@ -21,6 +21,7 @@
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
+#include "config/not_toml.h"
 #include "config/overrides.h"
 #include "config/place_paths.h"
 #include "config/presets.h"
@@ -46,20 +47,6 @@ void set_place(Problem& problem, const toml::source_region& at, std::string_view
   problem.columns = at.end.line == at.begin.line ? static_cast<int>(at.end.column - at.begin.column) : 1;
   for (int n = 1; n < problem.line; ++n) text.remove_prefix(std::min(text.find('\n') + 1, text.size()));
   problem.source = text.substr(0, text.find_first_of("\r\n"));
-}
-
-// The likely cause of text that is not TOML, where it is not the one that the parser sees.
-std::string likely_cause(std::string_view text, std::string_view reason) {
-  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    return "the file is UTF-16: save it as UTF-8";
-  if (reason.find("utf-8") != std::string_view::npos) return "the file is not UTF-8: save it as UTF-8";
-  if (text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size())).starts_with('{'))
-    return "the file looks like JSON; a recipe is TOML: [section] and key = value";
-  if (reason.find("expected '=', saw ':'") != std::string_view::npos)
-    return "the file looks like YAML; a recipe is TOML: [section] and key = value";
-  if (reason.find("parsing string: unescaped control") != std::string_view::npos)
-    return "the string has no closing quote on its line";
-  return {};
 }
 
 toml::table parse_tree(std::string_view text, const std::string& source) {
