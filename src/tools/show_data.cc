@@ -1,11 +1,14 @@
 #include "tools/show_data.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "data/corpus.h"
 #include "data/foreign_file.h"
+#include "data/text_source.h"
+#include "text/record_reader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::tools {
@@ -33,6 +36,13 @@ std::pair<base::Path, base::Path> prepared_paths(const base::Path& path) {
   return {prefix, base::file_exists(beside) ? beside : prefix.parent_path() / "manifest.json"};
 }
 
+// Whether this is a file of JSON lines or rows, also a compressed one, or a folder with any.
+bool has_conversations(const base::Path& path) {
+  const auto is_chat = [](const base::Path& file) { return text::kind_of(file) != text::FileKind::Text; };
+  if (!base::directory_exists(path)) return base::file_exists(path) && is_chat(path);
+  return std::ranges::any_of(data::text_files(path), is_chat);
+}
+
 std::string tokenizer_of(const base::Path& manifest) {
   if (!base::file_exists(manifest)) return "";
   const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
@@ -48,7 +58,9 @@ std::string tokenizer_of(const base::Path& manifest) {
 std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
   const base::Path path = source.inputs.at(0);
   std::vector<ShownDocument> documents;
-  if (path.extension() == ".jsonl") {
+  const auto [prefix, manifest] = prepared_paths(path);
+  const bool is_prepared = base::file_exists(prefix.string() + ".bin");
+  if (!is_prepared && has_conversations(path)) {
     if (source.tokenizer.empty()) base::fail_user("chat data needs --tokenizer, whose template renders it");
     const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
     for (chat::Encoded& encoded : encode_first(source, count))
@@ -56,11 +68,10 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
     if (documents.size() > count) documents.resize(count);
     return documents;
   }
-  const auto [prefix, manifest] = prepared_paths(path);
-  if (!base::file_exists(prefix.string() + ".bin")) {
+  if (!is_prepared) {
     if (!base::file_exists(path) && !base::directory_exists(path))
       base::fail_user("'{}' does not exist", base::printable(path.string()));
-    base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data: there is no '{}.bin'",
+    base::fail_user("'{}' is neither chat data (.jsonl, .parquet) nor prepared data: there is no '{}.bin'",
                     base::printable(path.string()), base::printable(prefix.string()));
   }
   if (source.tokenizer.empty()) source.tokenizer = tokenizer_of(manifest);
@@ -70,7 +81,8 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
   const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
   const auto corpus = data::open_foreign_file(prefix, tokenizer->vocab_size());
   if (!corpus)
-    base::fail_user("'{}' is neither chat data (.jsonl) nor prepared data", base::printable(path.string()));
+    base::fail_user("'{}' is neither chat data (.jsonl, .parquet) nor prepared data",
+                    base::printable(path.string()));
   const auto offsets = corpus->offsets();
   for (size_t i = 0; i + 1 < offsets.size() && i < count; ++i) {
     std::vector<int32_t> ids(offsets[i + 1] - offsets[i]);

@@ -37,8 +37,12 @@ TEST_F(ChatVerbs, PrepareAndShow) {
   const Outcome prepared = run("prepare FOLDER/chat.jsonl --chat --tokenizer FOLDER/tok --out FOLDER/out");
   EXPECT_EQ(prepared.code, 0) << prepared.err;
   EXPECT_NE(prepared.out.find("1 example,"), std::string::npos) << prepared.out;
+  base::make_directories(folder_ / "more");
+  base::write_file_atomically(folder_ / "more/chat.ndjson", base::read_file(folder_ / "chat.jsonl"));
   for (const char* what : {"data show FOLDER/out", "data show FOLDER/out/tokens.bin",
-                           "data show FOLDER/chat.jsonl --tokenizer FOLDER/tok -n 1"}) {
+                           "data show FOLDER/chat.jsonl --tokenizer FOLDER/tok -n 1",
+                           "data show FOLDER/more --tokenizer FOLDER/tok -n 1",
+                           "data show FOLDER/more/chat.ndjson --tokenizer FOLDER/tok -n 1"}) {
     const Outcome shown = run(what);
     EXPECT_EQ(shown.code, 0) << shown.err;
     EXPECT_NE(shown.out.find("<|im_start|>assistant\n{+a<|im_end|>+}"), std::string::npos) << what << "\n"
