@@ -167,7 +167,9 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
   const auto time = [](double seconds) { return base::human_duration(static_cast<int64_t>(seconds * 1e9)); };
   if (s.steps > 0)
     line("speed", fmt::format("{} tokens/s", base::thousands(static_cast<int64_t>(s.tokens_per_s))));
-  line("time", fmt::format("{}, of which {} set-up", time(s.wall_seconds), time(s.setup_seconds)));
+  // Neither set-up nor measurements where a finished run was started again.
+  line("time", time(s.wall_seconds) +
+                   (s.setup_seconds > 0 ? fmt::format(", of which {} set-up", time(s.setup_seconds)) : ""));
   for (size_t begin = 0; begin < s.ranks.size();) {
     size_t end = begin + 1;
     const Summary::RankMemory& m = s.ranks[begin];
@@ -176,10 +178,13 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
       ++end;
     line(begin == 0 ? "peak memory" : "",
          fmt::format(
-             "{}: {} bytes planned{}, {} measured{}",
+             "{}: {} bytes planned{}{}",
              end - begin == 1 ? fmt::format("rank {}", begin) : fmt::format("ranks {}-{}", begin, end - 1),
              base::thousands(m.planned_peak_bytes), s.planned_is_bound ? " at most" : "",
-             base::thousands(m.measured_peak_bytes), s.planned_is_bound ? " in the first two steps" : ""));
+             m.measured_peak_bytes == 0
+                 ? std::string()
+                 : fmt::format(", {} measured{}", base::thousands(m.measured_peak_bytes),
+                               s.planned_is_bound ? " in the first two steps" : "")));
     begin = end;
   }
   line("run folder", folder.path().string());

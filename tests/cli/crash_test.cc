@@ -150,11 +150,14 @@ TEST(Checkpoint, VerbsFindTheFolderThatTheRecipeNames) {
 TEST(Checkpoint, APastStepIsReplayedInEveryBit) {
   const SmallRun small;
   const std::string folder = test::quoted(small.run_dir().string());
-  ASSERT_EQ(test::quintet(
-                "train " + test::quoted(small.recipe_file().string()) +
-                " --sample 0 --set checkpoint.every=2 --set checkpoint.keep=1 --set checkpoint.keep_every=4")
-                .code,
-            0);
+  const std::string train =
+      "train " + test::quoted(small.recipe_file().string()) +
+      " --sample 0 --set checkpoint.every=2 --set checkpoint.keep=1 --set checkpoint.keep_every=4";
+  ASSERT_EQ(test::quintet(train).code, 0);
+  const test::Outcome again = test::quintet(train);  // nothing is left to do, and nothing is measured
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("bytes planned\n"), std::string::npos) << again.out;
+  EXPECT_EQ(again.out.find("set-up"), std::string::npos) << again.out;
   base::make_directories(small.run_dir() / "replay-6");  // the user's
   base::write_file_atomically(small.run_dir() / "replay-6" / "notes", "mine");
   const std::vector<base::Path> before = base::list_files(small.run_dir());

@@ -90,7 +90,7 @@ TEST(Docs, CommandsOfTheReadmeRun) {
     if (arguments_in(line).empty()) continue;
     if (line.starts_with("mpirun") && !test::has_mpirun()) continue;
     std::string command = std::regex_replace(line, std::regex("build/quintet"), test::kTool);
-    if (line.starts_with("mpirun")) command = test::kMpirun + command.substr(7) + " --run-dir runs/mpi";
+    if (line.starts_with("mpirun")) command = test::kMpiSettings + command;
     const Outcome o = shell("cd " + folder.path().string() + " && " + command);
     EXPECT_EQ(o.code, 0) << line << "\n" << o.out << o.err;
     ++ran;
@@ -156,7 +156,7 @@ void run_page(const base::Path& page) {
         const bool mpi = line.starts_with("mpirun");
         if (line.starts_with("srun") || (mpi && !test::has_mpirun())) continue;
         command = replaced(command, "build/quintet", test::kTool);
-        if (mpi) command = test::kMpirun + command.substr(7);
+        if (mpi) command = test::kMpiSettings + command;
         const Outcome o = shell("cd " + folder.path().string() + " && " + command);
         const int expected = std::regex_search(line, found, kCode) ? std::stoi(found[1]) : 0;
         EXPECT_EQ(o.code, expected) << line << "\n" << o.out << o.err;
