@@ -14,6 +14,7 @@
 #include "passes/flatten.h"
 #include "passes/fold.h"
 #include "passes/fold_codes.h"
+#include "passes/overflow.h"
 #include "passes/pack.h"
 #include "passes/quantize.h"
 #include "passes/recompute.h"
@@ -184,6 +185,12 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("pack", local.graph);
     return local;
   };
+  const auto add_passes = [&](layout::LocalGraph local, bool splits_backward) {
+    local = pass("overflow", [&] { return passes::add_overflow_passes(std::move(local), splits_backward); });
+    graph::verify(local.graph, "overflow", /*local=*/true);
+    pass.dump("overflow", local.graph);
+    return local;
+  };
   const auto fold_codes = [&](layout::LocalGraph local) {
     if (!runs(OptionalPass::Fold)) return local;
     local = pass("fold codes", [&] { return passes::fold_codes(std::move(local)); });
@@ -223,15 +230,19 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
   if (!infers) local = fold(std::move(local), options.fold_backward && !parts_backward);
   if (quantises) local = fold_codes(std::move(local));
+  local = add_passes(std::move(local), parts_backward);
   std::vector<layout::LocalGraph> entries;
   if (options.serving)
     for (const Serving::Entry& entry : options.serving->entries)
-      entries.push_back(fold(
-          partition(entries.empty() ? logical : build_with(entry_options(recipe, *options.serving, entry)),
-                    layout),
+      entries.push_back(add_passes(
+          fold(partition(
+                   entries.empty() ? logical : build_with(entry_options(recipe, *options.serving, entry)),
+                   layout),
+               false),
           false));
   layout::LocalGraph evaluate;
-  if (options.evaluate) evaluate = fold(partition(build(graph::Mode::Evaluate), layout), false);
+  if (options.evaluate)
+    evaluate = add_passes(fold(partition(build(graph::Mode::Evaluate), layout), false), false);
   graph::StepGraph step;
   layout::LocalGraph local_step;
   if (infers) {

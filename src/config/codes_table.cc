@@ -112,6 +112,10 @@ constexpr ProblemCode kCodes[] = {
      "Dropping, padding and capacity groups need a capacity (model.moe.capacity_factor), which is shared by "
      "whole groups of sequences of a micro-batch.",
      "model.preset=\"tiny-moe\"\nmodel.moe.pad=true", "model.moe.capacity_factor=1.25"},
+    {"Q1127", "model.moe.receive_bound fits the device",
+     "Rows past the bound are processed in further passes, which run on the CPU only so far.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.receive_bound=1.5\nrun.device=\"cuda\"",
+     "model.moe.receive_bound=0"},
     {"Q1130", "model.mla keys are consistent",
      "Latent attention (model.mla.kv_rank) needs the sizes of its parts, and replaces grouped-query "
      "attention, biases and Q/K norms.",

@@ -149,6 +149,11 @@ constexpr KeyDoc kKeys[] = {
     {"model.moe.drop", "Which rows are dropped first: the least probable, or the last.", "\"position\""},
     {"model.moe.capacity_group", "Sequences that share a capacity.", "2"},
     {"model.moe.pad", "Pad every expert to its capacity, for sizes that do not vary.", "true"},
+    {"model.moe.receive_bound",
+     "Rows that a rank has room for, relative to the mean; more take further passes. 0: room for all that "
+     "can "
+     "arrive.",
+     "1.5"},
     {"model.moe.force_balance", "Ignore the router's choice and load experts equally, for benchmarks.",
      "true"},
     {"model.mla.kv_rank", "Width of the K and V latent; 0: ordinary attention.", "512"},

@@ -87,6 +87,9 @@ struct Moe {
   DropPolicy drop = DropPolicy::Probability;
   int64_t capacity_group = 1;  // sequences that share a capacity
   bool pad = false;            // pad every expert to its capacity with zeros, for static sizes
+  // Rows that a rank's buffers hold, relative to the mean; more are processed in further passes. 0: all rows
+  // that can arrive.
+  double receive_bound = 0;
   bool force_balance = false;  // ignore the router's choice (benchmarks)
 
   // Whether 0-based block `block` has experts.

@@ -40,6 +40,7 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.drop", x.drop, d.drop, why);
   idle(fail, "model.moe.capacity_group", x.capacity_group, d.capacity_group, why);
   idle(fail, "model.moe.pad", x.pad, d.pad, why);
+  idle(fail, "model.moe.receive_bound", x.receive_bound, d.receive_bound, why);
   idle(fail, "model.moe.force_balance", x.force_balance, d.force_balance, why);
 }
 
@@ -130,6 +131,13 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
          fmt::format("{} does not divide batch.micro {}", x.capacity_group, r.batch.micro),
          nearest_divisors(r.batch.micro, x.capacity_group));
   }
+}
+
+void receive_bound_runs(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts > 0 && x.receive_bound > 0 && r.run.device == DeviceKind::Cuda)
+    fail("model.moe.receive_bound", "is not supported yet with run.device = \"cuda\"",
+         "0, or device \"cpu\"");
 }
 
 // ---- latent attention
@@ -336,6 +344,9 @@ std::vector<Rule> expert_rules() {
        {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",
         "model.moe.pad", "batch.micro"},
        capacity_keys_fit},
+      {"model.moe.receive_bound fits the device",
+       {"model.moe.experts", "model.moe.receive_bound", "run.device"},
+       receive_bound_runs},
   };
 }
 

@@ -120,6 +120,7 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.drop", x.drop);
   v("model.moe.capacity_group", x.capacity_group, count_from(1));
   v("model.moe.pad", x.pad);
+  v("model.moe.receive_bound", x.receive_bound, Limits{0, kMaxCount});
   v("model.moe.force_balance", x.force_balance);
   auto& a = m.mla;
   v("model.mla.kv_rank", a.kv_rank, count_from(0));

@@ -62,6 +62,10 @@ void Attrs::set(std::string_view name, AttrValue value) {
   items_.emplace_back(std::string(name), std::move(value));
 }
 
+void Attrs::erase(std::string_view name) {
+  std::erase_if(items_, [&](const auto& item) { return item.first == name; });
+}
+
 std::string quote(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {

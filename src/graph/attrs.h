@@ -35,6 +35,7 @@ class Attrs {
   }
   const std::vector<double>& reals(std::string_view name) const { return get<std::vector<double>>(name); }
   void set(std::string_view name, AttrValue value);
+  void erase(std::string_view name);
   const std::vector<std::pair<std::string, AttrValue>>& items() const { return items_; }
   friend bool operator==(const Attrs&, const Attrs&) = default;
 

@@ -147,12 +147,13 @@ class Builder {
   // weight.
   ValueId limit(const Selection& selection, int64_t capacity, int64_t group, bool by_position);
 
-  // The exchange of rows with experts. pad: rows that every expert gets; 0: as many as choose it.
+  // The exchange of rows with experts. pad: rows that every expert gets; 0: as many as choose it. bound: a
+  // rank's buffers hold this many times the mean rows, 0: all that can arrive.
   struct Dispatch {
     ValueId order, send, received;
     int64_t choices, pad;
   };
-  Dispatch route(ValueId kept, int64_t experts, int64_t pad);
+  Dispatch route(ValueId kept, int64_t experts, int64_t pad, double bound = 0);
   ValueId to_experts(ValueId x, const Dispatch& dispatch);  // x[tokens, d...]
   ValueId weights_to_experts(ValueId weights, const Dispatch& dispatch);
   ValueId to_tokens(ValueId y, const Dispatch& dispatch);  // the sum over each token's experts

@@ -40,12 +40,12 @@ ValueId Builder::limit(const Selection& s, int64_t capacity, int64_t group, bool
                {"cp", int64_t{1}}});
 }
 
-Builder::Dispatch Builder::route(ValueId kept, int64_t experts, int64_t pad) {
+Builder::Dispatch Builder::route(ValueId kept, int64_t experts, int64_t pad, double bound) {
   const int64_t choices = graph_.type(kept).size(1);
-  const Node& node = graph_.add_node(
-      kRoute, {kept},
-      {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", graph_.type(kept).size(0)}},
-      Phase::F, block_);
+  Attrs attrs = {
+      {"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", graph_.type(kept).size(0)}};
+  if (bound > 0) attrs.set("bound", bound);
+  const Node& node = graph_.add_node(kRoute, {kept}, std::move(attrs), Phase::F, block_);
   const ValueId order = node.outputs[0], send = node.outputs[1];
   return {order, send, emit(kExchangeCounts, {send}), choices, pad};
 }

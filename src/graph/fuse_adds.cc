@@ -28,7 +28,8 @@ FusedAdds fuse_adds(const Graph& graph) {
       const Node& producer = nodes[from.index()];
       // In the same body, and the addend is computed before the matmul.
       if (!producer.op->takes_addend || producer.outputs[0] != product || producer.row_group >= 0 ||
-          producer.phase != add.phase || producer.block != add.block || !before.valid() ||
+          producer.phase != add.phase || producer.block != add.block || producer.repeat != add.repeat ||
+          static_cast<int>(producer.inputs.size()) == producer.op->max_inputs || !before.valid() ||
           before.index() >= from.index() || out.add_of[from.index()] >= 0)
         continue;
       out.add_of[from.index()] = static_cast<int>(j);

@@ -45,6 +45,9 @@ struct Node {
   Phase phase = Phase::F;
   int block = 0;       // 0 embedding, 1..L blocks, L+1 head
   int row_group = -1;  // >= 0: nodes of this group run chunk by chunk over token rows (see program/lower.h)
+  // >= 0: nodes of this group are consecutive and run as often as the first of them, next_pass, says. Local
+  // graphs only (passes/overflow.h).
+  int repeat = -1;
 };
 
 enum class Init : uint8_t { Normal, Ones, Zeros };

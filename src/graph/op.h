@@ -175,6 +175,7 @@ extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceL
     kZLossDx;                                                                     // ops/balance.cc
 extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;          // ops/dispatch.cc
 extern const OpDef kExchangeCounts, kToExperts, kToTokens, kRegroup, kSumCopies;  // ops/dispatch.cc
+extern const OpDef kSplitRows, kNextPass;                                         // ops/dispatch.cc
 extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
 extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
 extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kScale, kSoftCap, kSoftCapDx, kAdd,

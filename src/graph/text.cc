@@ -344,7 +344,8 @@ class Parser {
     }
     n.phase = static_cast<Phase>(in.one_of(kPhaseNames, "a phase: F, B or W"));
     n.block = in.integer_field("block");
-    if (!in.at_end()) n.row_group = in.integer_field("row_group");
+    if (!in.at_end() && !in.sees("repeat")) n.row_group = in.integer_field("row_group");
+    if (!in.at_end()) n.repeat = in.integer_field("repeat");
     graph_.nodes().push_back(std::move(n));
   }
 
@@ -407,6 +408,7 @@ std::string to_text(const Graph& graph, const Node& node) {
   line +=
       fmt::format(" :{}{} {} block={}", types.empty() ? "" : " ", types, to_string(node.phase), node.block);
   if (node.row_group >= 0) line += fmt::format(" row_group={}", node.row_group);
+  if (node.repeat >= 0) line += fmt::format(" repeat={}", node.repeat);
   return line;
 }
 

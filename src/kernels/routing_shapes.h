@@ -35,6 +35,15 @@ struct LimitShape {
   bool by_weight = false;  // keep the largest weights, else the first
 };
 
+// The rows that every member of an exchange group sends to every expert, [member][expert], cut into passes.
+struct PassShape {
+  int64_t members = 0, all_experts = 0;
+  int64_t experts = 0, copies = 0;  // of one member; members with the same experts
+  int64_t rows = 0;                 // that a member receives in one pass
+  int64_t position = 0;             // of this member
+  int64_t slots = 0;
+};
+
 // Bits of the fraction that count when weights are compared. Tokens with equal context (the blanks at the
 // start of a line) have equal weights up to rounding, which depends on the layout; the layout must not decide
 // which of them is dropped.

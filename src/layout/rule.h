@@ -60,8 +60,9 @@ class RuleContext {
   // From now on the local value holds the logical one.
   void settle(ValueId logical, ValueId local, Placement placement);
 
-  // Sets LocalGraph::once of the last emitted node.
+  // Set LocalGraph::once and LocalGraph::divisions of the last emitted node.
   void set_once(std::vector<AtomList> once);
+  void set_divisions(std::vector<Division> divisions);
 
   // Upper bound of a rank's rows along a dim whose size is known only within the step (graph::is_ragged).
   void set_bound(graph::Dim dim, int64_t rows) { bounds_[dim] = rows; }

@@ -162,6 +162,11 @@ void RuleContext::set_once(std::vector<AtomList> once) {
   out_.once.back() = std::move(once);
 }
 
+void RuleContext::set_divisions(std::vector<Division> divisions) {
+  out_.divisions.resize(out_.graph.nodes().size());
+  out_.divisions.back() = std::move(divisions);
+}
+
 void by_dims(RuleContext& c, const Node& node) {
   if (const Rule rule = rules::of_step(node.op->step.kind)) return rule(c, node);
   const Divided d = c.divide(node);

@@ -78,7 +78,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   }
   b.report_load(selection, kept, bias, moe.bias_rate);
 
-  const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad);
+  const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad, moe.receive_bound);
   const ValueId inputs = moe.scale_input ? b.scale_rows(x, b.of_chosen(logits, selection)) : x;
   const ValueId rows = b.to_experts(inputs, dispatch);
   const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);

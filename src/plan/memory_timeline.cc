@@ -77,6 +77,7 @@ std::string instruction_words(const program::Program& p, int body, int instr) {
   out += fmt::format(", {}", i.kind == InstrKind::Collective ? program::to_string(i.collective.kind)
                              : i.op != nullptr               ? std::string_view(i.op->name)
                              : i.kind == InstrKind::Free     ? std::string_view("free")
+                             : !does_work(i)                 ? std::string_view("further passes")
                                                              : std::string_view("load_batch"));
   return out;
 }

@@ -50,10 +50,13 @@ void add_notes(Report& report) {
     report.notes.push_back(fmt::format("plan-only: block matmuls in {}; the engine runs them in {}",
                                        to_string(*a.matmul), base::to_string(r.precision.compute)));
   if (r.model.moe.experts > 0 && !r.model.moe.pad && r.parallel.ep * r.parallel.etp > 1)
-    report.notes.push_back(fmt::format(
-        "experts: memory is planned for the most rows that a rank can receive; time and traffic assume the "
-        "mean{}",
-        a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
+    report.notes.push_back(
+        fmt::format("experts: memory is planned for {}; time and traffic assume the mean{}",
+                    r.model.moe.receive_bound > 0
+                        ? fmt::format("{:.3g} times the mean rows, and more take further passes",
+                                      r.model.moe.receive_bound)
+                        : std::string("the most rows that a rank can receive"),
+                    a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
   if (a.visible_keys > 0)
     report.notes.push_back(fmt::format(
         "documents: a query sees {:.0f} keys on average; model FLOPs and MFU count sequences of one "

@@ -129,8 +129,9 @@ class Page {
     row("gaps", most.gaps());
     row("runtime", most.runtime_bytes);
     if (most.routed_bytes > most.expected_routed_bytes)
-      line("  of which expert rows: {} reserved for the worst case; {} in use if rows arrive {}",
-           human_bytes(most.routed_bytes), human_bytes(most.expected_routed_bytes),
+      line("  of which expert rows: {} reserved{}; {} in use if rows arrive {}",
+           human_bytes(most.routed_bytes), r_.recipe.model.moe.receive_bound > 0 ? "" : " for the worst case",
+           human_bytes(most.expected_routed_bytes),
            r_.assumptions.imbalance == 1
                ? std::string("evenly")
                : fmt::format("at {:.3g} times the even share", r_.assumptions.imbalance));

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "program/lowering.h"
 
@@ -20,8 +23,38 @@ Instr& Emitter::emit(Instr instr) {
     Buffer& workspace = program_.buffer(program_.workspace);
     workspace.bytes = std::max(workspace.bytes, instr.workspace_bytes);
   }
+  instr.repeated = repeat_.first_instr > 0;
   program_.bodies.back().instrs.push_back(std::move(instr));
   return program_.bodies.back().instrs.back();
+}
+
+void Emitter::begin_repeat(const Operand& passes, const Operand& pass, Instr like) {
+  like.kind = InstrKind::Repeat;
+  like.in = {passes};
+  like.out = {pass};
+  emit(std::move(like));
+  repeat_ = {.first_instr = program_.bodies.back().instrs.size(), .first_buffer = program_.buffers.size()};
+}
+
+// Everything from outside must live as long as the last pass: End reads it.
+void Emitter::end_repeat() {
+  const Repeat repeat = std::exchange(repeat_, {});
+  const std::vector<Instr>& instrs = program_.bodies.back().instrs;
+  Instr end{.kind = InstrKind::End};
+  end.phase = instrs[repeat.first_instr - 1].phase;
+  end.block = instrs[repeat.first_instr - 1].block;
+  end.note = instrs[repeat.first_instr - 1].note;
+  const auto add = [&](const Operand& o) {
+    const bool known = std::any_of(end.in.begin(), end.in.end(), [&](const Operand& other) {
+      return other.buffer == o.buffer && other.offset_bytes == o.offset_bytes && other.type == o.type;
+    });
+    if (o.buffer.index() < repeat.first_buffer && !known) end.in.push_back(o);
+  };
+  for (size_t i = repeat.first_instr - 1; i < instrs.size(); ++i) {
+    for (const Operand& o : instrs[i].in) add(o);
+    for (const Operand& o : instrs[i].out) add(o);
+  }
+  emit(std::move(end));
 }
 
 BufferId Emitter::add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope) {
@@ -174,14 +207,28 @@ void Emitter::all_to_all(const Operand& in, const Operand& out, const AtomList& 
   emit(std::move(like));
 }
 
+// Further passes have a channel of their own: the compute stream executes them.
 void Emitter::all_to_all_v(std::vector<Operand> in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
-  const CommId experts = comm(atoms, "experts");
+  const bool repeats = repeat_.first_instr > 0;
+  const CommId experts = comm(atoms, repeats ? "overflow" : "experts");
   program_.comms[experts.index()].moves_experts = true;
   like.collective = {CollectiveKind::AllToAllV, experts, out.type.count(), out.type.dtype,
                      graph::Reduction::Sum};
-  like.stream = stream_named("ep");
+  like.stream = repeats ? kComputeStream : stream_named("ep");
   like.in = std::move(in);
+  like.out = {out};
+  emit(std::move(like));
+}
+
+void Emitter::gather_counts(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
+  like.kind = InstrKind::Collective;
+  const CommId experts = comm(atoms, "experts");
+  program_.comms[experts.index()].moves_experts = true;
+  like.collective = {CollectiveKind::AllGather, experts, in.type.count(), in.type.dtype,
+                     graph::Reduction::Sum};
+  like.stream = stream_named("ep");
+  like.in = {in};
   like.out = {out};
   emit(std::move(like));
 }

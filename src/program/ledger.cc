@@ -42,6 +42,7 @@ Ledger make_ledger(const Program& p, const Expanded& e) {
       const int64_t n = times[b][i];
       if (n == 0) continue;
       const Instr& instr = p.bodies[b].instrs[i];
+      if (instr.repeated) continue;  // further passes of experts: none under balanced routing
       if (instr.kind == InstrKind::Collective) {
         const Collective& c = instr.collective;
         const int members = static_cast<int>(p.comms[c.comm.index()].members.size());

@@ -71,9 +71,11 @@ void insert_frees(Program& program) {
     for (size_t i = 0; i < program.bodies[b].instrs.size(); ++i) {
       const int block = program.bodies[b].instrs[i].block;
       const graph::Phase phase = program.bodies[b].instrs[i].phase;
+      const bool repeated = program.bodies[b].instrs[i].repeated;
       with_frees.push_back(std::move(program.bodies[b].instrs[i]));
       for (const BufferId id : ends[b][i])
-        with_frees.push_back({.kind = InstrKind::Free, .frees = id, .phase = phase, .block = block});
+        with_frees.push_back(
+            {.kind = InstrKind::Free, .frees = id, .repeated = repeated, .phase = phase, .block = block});
     }
     program.bodies[b].instrs = std::move(with_frees);
   }

@@ -41,6 +41,7 @@ class GraphLowering {
         graph_(local.graph),
         stages_(stages),
         fused_(emitter.options().fuse_adds ? graph::fuse_adds(graph_) : graph::no_fused_adds(graph_)),
+        splits_(splits_backward),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
     // With W in separate bodies, all of it runs after B.
@@ -59,7 +60,7 @@ class GraphLowering {
         if (!is_here(graph_.nodes()[static_cast<size_t>(node)])) continue;
         grads_[g] = {group, segment, contribution++};
         int& last = last_contribution_.try_emplace(group, node).first->second;
-        last = std::max(last, node);
+        if (runs_after(node, last)) last = node;
       }
     }
     for (size_t i = 0; i < graph_.step_sums.size(); ++i)
@@ -98,15 +99,20 @@ class GraphLowering {
         e_.receive(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.from_stage)],
                    t.phase == Phase::F, t.like());
     for (size_t k = 0; k < nodes.size();) {
-      const int group = graph_.nodes()[static_cast<size_t>(nodes[k])].row_group;
+      const Node& first = graph_.nodes()[static_cast<size_t>(nodes[k])];
+      const auto joins = [&](const Node& n) {
+        return (first.row_group >= 0 && n.row_group == first.row_group) ||
+               (first.repeat >= 0 && n.repeat == first.repeat);
+      };
       size_t end = k + 1;
-      if (group >= 0)
-        while (end < nodes.size() && graph_.nodes()[static_cast<size_t>(nodes[end])].row_group == group)
-          ++end;
+      while (end < nodes.size() && joins(graph_.nodes()[static_cast<size_t>(nodes[end])])) ++end;
       for (size_t j = k; j < end; ++j) groups_.before_node(nodes[j]);
-      if (group >= 0)
-        lower_row_group(
-            {nodes.begin() + static_cast<ptrdiff_t>(k), nodes.begin() + static_cast<ptrdiff_t>(end)});
+      const std::vector<int> group(nodes.begin() + static_cast<ptrdiff_t>(k),
+                                   nodes.begin() + static_cast<ptrdiff_t>(end));
+      if (first.row_group >= 0)
+        lower_row_group(group);
+      else if (first.repeat >= 0)
+        lower_repeated(group);
       else
         lower_node(nodes[k], whole_);
       for (size_t j = k; j < end; ++j) {
@@ -131,6 +137,14 @@ class GraphLowering {
       return {.phase = phase, .block = block, .note = fmt::format("%{} to stage {}", value.value, to_stage)};
     }
   };
+
+  // In time: a schedule may separate W from B.
+  bool runs_after(int node, int other) const {
+    const auto key = [&](int n) {
+      return std::pair(splits_ && graph_.nodes()[static_cast<size_t>(n)].phase == Phase::W, n);
+    };
+    return key(node) > key(other);
+  }
 
   bool is_here(const Node& node) const { return stages_.rank_of_block(node.block) == e_.stage_rank(); }
 
@@ -275,6 +289,9 @@ class GraphLowering {
         places_[node.outputs[static_cast<size_t>(o)].index()] =
             place(node.inputs[static_cast<size_t>(i)], node.block);
       }
+    else if (node.repeat >= 0 && node.inputs.size() == 3 &&
+             (node.op == &graph::kUnpack || node.op == &graph::kUnpackWeights))
+      places_[node.outputs[0].index()] = place(node.inputs[2], node.block);  // every pass adds to it
     else if (add < 0)
       share_memory(node, index);
     int num_grads = 0;
@@ -316,6 +333,7 @@ class GraphLowering {
     bool alone = graph_.value(other).kind == graph::ValueKind::Result && last_use_[other.index()] == add &&
                  !viewed_.contains(term.buffer) && !grads_.contains(other) &&
                  !places_[out.index()].buffer.valid();
+    alone = alone && made_in(other) == producer.repeat;
     for (int n = index + 1; n < add && alone; ++n)
       for (const ValueId in : graph_.nodes()[static_cast<size_t>(n)].inputs) alone = alone && in != other;
     if (alone) {
@@ -323,6 +341,12 @@ class GraphLowering {
       last_use_[other.index()] = -1;  // taken
     }
     return term;
+  }
+
+  // The repeated nodes to which the producer of a value belongs.
+  int made_in(ValueId id) const {
+    const NodeId producer = graph_.value(id).producer;
+    return producer.valid() ? graph_.nodes()[producer.index()].repeat : -1;
   }
 
   // An output takes over the bytes of an input that is not read afterwards, where the op allows it.
@@ -339,6 +363,7 @@ class GraphLowering {
           graph_.value(in).kind == graph::ValueKind::Result && source.buffer.valid() && in != graph_.loss;
       if (!own || last_use_[in.index()] != index || viewed_.contains(source.buffer) || grads_.contains(in))
         continue;
+      if (made_in(in) != node.repeat) continue;  // the next pass reads it again
       if (graph_.type(in) != graph_.type(out) || chunk_local_.contains(in) != chunk_local_.contains(out))
         continue;
       target = source;
@@ -364,6 +389,7 @@ class GraphLowering {
       const Operand from = view(in, rows, node.block), to = place(out, node.block);
       const int64_t before = sizes_before(from.type, node.attrs.integer("dim"));
       const Operand joined = before == 1 ? to : exchange_buffer(out, to);
+      if (from.type.dims[0].name == Dim::Counts) return e_.gather_counts(from, to, atoms, std::move(like));
       e_.all_gather(from, joined, atoms, like);
       if (before > 1) e_.swap_blocks(joined, to, e_.mesh().size(atoms), before, std::move(like));
     } else if (node.op == &graph::kReduceScatter) {
@@ -448,6 +474,16 @@ class GraphLowering {
     e_.all_to_all_v(std::move(in), place(node.outputs[0], node.block), atoms, std::move(like));
   }
 
+  // Nodes that run once for every pass after the first.
+  void lower_repeated(const std::vector<int>& nodes) {
+    const Node& head = graph_.nodes()[static_cast<size_t>(nodes[0])];
+    QUINTET_CHECK(head.op == &graph::kNextPass, "[{}] is repeated without [next_pass]", head.op->name);
+    e_.begin_repeat(place(head.inputs[0], head.block), place(head.outputs[0], head.block),
+                    {.phase = head.phase, .block = head.block, .note = "further passes"});
+    for (size_t i = 1; i < nodes.size(); ++i) lower_node(nodes[i], whole_);
+    e_.end_repeat();
+  }
+
   // Nodes that run chunk by chunk over token rows: values used only inside exist for one chunk at a time.
   void lower_row_group(const std::vector<int>& nodes) {
     int64_t total = 0;
@@ -481,6 +517,7 @@ class GraphLowering {
   const layout::Stages& stages_;
   const Rows whole_;
   const graph::FusedAdds fused_;
+  const bool splits_;  // W is in separate bodies
   std::vector<Operand> places_;
   std::map<ValueId, std::pair<int, const layout::Segment*>> params_;
   std::map<ValueId, GradPlace> grads_;

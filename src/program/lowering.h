@@ -43,6 +43,10 @@ class Emitter {
 
   void zero(const Operand& data, bool keep = false);  // unless `keep`
 
+  // What is emitted in between is repeated for the passes that `passes` says.
+  void begin_repeat(const Operand& passes, const Operand& pass, Instr like);
+  void end_repeat();
+
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like,
                   Traffic traffic = Traffic::Values);
@@ -56,6 +60,8 @@ class Emitter {
   void all_to_all(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   void all_to_all_v(std::vector<Operand> in, const Operand& out, const layout::AtomList& atoms, Instr like);
   // To the next rank of the ring that the atoms span, from the previous one.
+  // The rows that every member sends to every expert.
+  void gather_counts(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   void ring_shift(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   // [a, b, rest] -> [b, a, rest]
   void swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like);
@@ -68,6 +74,9 @@ class Emitter {
   RankId at_stage(int stage_rank) const;  // this rank's counterpart on another pipeline rank
   std::map<std::pair<layout::AtomList, std::string>, CommId> comms_;
   std::map<std::string, CommId> pairs_;
+  struct Repeat {  // where what is repeated begins; 0: nothing is
+    size_t first_instr = 0, first_buffer = 0;
+  } repeat_;
 };
 
 Operand flat_view(BufferId buffer, int64_t first, int64_t count, graph::DType dtype);

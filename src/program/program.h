@@ -88,6 +88,11 @@ enum class InstrKind : uint8_t {
   Collective,
   LoadBatch,  // the host fills the inputs of a micro-batch
   Free,       // the lifetime of `frees` ends
+  // The instructions between Repeat and End run for the passes 1, 2, ... below the number in its operand,
+  // possibly never; its result holds the current pass. All of them are on the compute stream. End reads what
+  // they use from outside, so that it lives as long as the last pass.
+  Repeat,
+  End,
 };
 
 // In which calls of its body an instruction is executed.
@@ -115,11 +120,18 @@ struct Instr {
   StreamId stream = kComputeStream;
   When when = When::Always;
   Accumulate accumulate = Accumulate::Never;
+  bool repeated = false;        // between Repeat and End
   int64_t workspace_bytes = 0;  // scratch of the kernel, in the rank's workspace buffer
   graph::Phase phase = graph::Phase::F;
   int block = -1;    // for reading and tracing
   std::string note;  // "gather block3"
 };
+
+// Not a mark about lifetimes or passes: something is computed, moved or loaded.
+inline bool does_work(const Instr& instr) {
+  return instr.kind == InstrKind::Compute || instr.kind == InstrKind::Collective ||
+         instr.kind == InstrKind::LoadBatch;
+}
 
 // Backward computes gradients of activations and, unless the schedule moves them to Weight, of
 // parameters. Measure is Step as far as the sum of squares of the gradients: it updates nothing.

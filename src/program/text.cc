@@ -67,6 +67,10 @@ std::string verb_text(const Program& p, const Instr& i, bool full) {
       if (!full && i.frees.valid() && i.frees.index() < p.buffers.size())
         return "free " + p.buffer(i.frees).name;
       return "free " + id_text(i.frees);
+    case InstrKind::Repeat:
+      return "repeat";
+    case InstrKind::End:
+      return "end";
     case InstrKind::Collective: {
       const Collective& c = i.collective;
       const bool known = c.comm.valid() && c.comm.index() < p.comms.size();
@@ -228,6 +232,7 @@ std::string to_text(const Program& p, const Instr& i, bool full) {
   if (i.when != When::Always) t += fmt::format(" when={}", word(text::kWhen, i.when));
   if (i.accumulate != Accumulate::Never)
     t += fmt::format(" accumulate={}", word(text::kAccumulate, i.accumulate));
+  if (i.repeated) t += " repeated";
   if (i.workspace_bytes != 0) t += fmt::format(" workspace={}", i.workspace_bytes);
   if (full) t += fmt::format(" phase={}", graph::to_string(i.phase));
   if (i.block >= 0) t += fmt::format(" block={}", i.block);

@@ -210,6 +210,10 @@ void parse_verb(Cursor& in, Instr& instr) {
     if (!instr.op) before.fail("the name of an op");
   } else if (in.accept("load_batch")) {
     instr.kind = InstrKind::LoadBatch;
+  } else if (in.accept("repeat ")) {
+    instr.kind = InstrKind::Repeat;
+  } else if (in.accept("end ")) {
+    instr.kind = InstrKind::End;
   } else if (in.accept("free ")) {
     instr.kind = InstrKind::Free;
     instr.frees = parse_id(in);
@@ -239,6 +243,7 @@ Instr parse_instr(Cursor& in) {
   if (in.accept("when=")) instr.when = in.one_of<When>(text::kWhen, "always, first or last");
   if (in.accept("accumulate="))
     instr.accumulate = in.one_of<Accumulate>(text::kAccumulate, "never, not_first or always");
+  instr.repeated = in.accept("repeated");
   if (in.accept("workspace=")) instr.workspace_bytes = in.number<int64_t>();
   in.expect("phase=");
   const Cursor before = in;
@@ -286,7 +291,7 @@ void expect_index(Cursor& in, size_t index) {
 
 // The text shows axes and purpose only as the name: "dp_shard[1]+tp state", "pp 0-1".
 void set_axes(Communicator& c) {
-  c.moves_experts = c.name.ends_with(" experts");
+  c.moves_experts = c.name.ends_with(" experts") || c.name.ends_with(" overflow");
   if (c.atoms.empty()) c.axes = {layout::Axis::Pp};
   const std::string_view whole = std::string_view(c.name).substr(0, c.name.find(' '));
   for (size_t at = 0; !c.atoms.empty() && at < whole.size();) {

@@ -43,6 +43,9 @@ class InstrChecker {
       case InstrKind::Free:
         check_free(instr);
         break;
+      case InstrKind::Repeat:
+      case InstrKind::End:
+        break;  // check_repeats
     }
   }
 
@@ -438,7 +441,8 @@ class InstrChecker {
     if (!stream.valid()) stream = instr.stream;
     if (stream != instr.stream)
       fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
-    if (instr.stream == kComputeStream) fail("a collective must not run on the compute stream");
+    if ((instr.stream == kComputeStream) != instr.repeated)
+      fail("only a collective that is repeated may, and must, run on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
     if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr, comm);
     if (c.kind == CollectiveKind::Exchange) return check_exchanged_pieces(p_, instr, {p_, body_, index_});
@@ -523,6 +527,7 @@ void check_instructions(const Program& p) {
 void verify(const Program& program, const Expanded& expanded) {
   verifier::check_tables(program);
   verifier::check_instructions(program);
+  verifier::check_repeats(program);
   verifier::check_issues(program, expanded);
   verifier::check_memory(program, expanded);
 }

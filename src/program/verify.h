@@ -19,6 +19,9 @@ namespace quintet::program {
 //  - an exchange between tokens and experts has as many counts as its group has experts, and moves whole
 //    buffers; the counts of incoming rows were themselves exchanged, rows that arrive are regrouped by them
 //    before anything else reads them, and regrouped again before they are returned;
+//  - what is repeated for further passes of experts is on the compute stream, exchanges rows only between the
+//    ranks whose counts decided the number of passes, leaves nothing behind but sums to which every pass
+//    adds, and changes nothing that the next pass reads;
 //  - the issues are the instructions that are executed in the calls, in order, and waits point backwards;
 //  - a buffer is written before it is read, with the same dtype: Body scope within its call, Micro scope in
 //    the forward call of its micro-batch, gradients and inputs within the step, parameters that the step

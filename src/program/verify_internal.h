@@ -40,6 +40,8 @@ void check_instructions(const Program& p);
 void check_flat_pieces(const Program& p, const Instr& instr, const Where& where);
 void check_matrix_pieces(const Program& p, const Instr& instr, const Where& where);
 void check_exchanged_pieces(const Program& p, const Instr& instr, const Where& where);
+// verify_repeats.cc: what is repeated for further passes of experts.
+void check_repeats(const Program& p);
 // verify_issues.cc: issues against calls.
 void check_issues(const Program& p, const Expanded& e);
 // verify_memory.cc: the effect of the sequence of issues on memory.

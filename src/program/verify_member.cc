@@ -93,7 +93,7 @@ class Member {
   void check_instr(const Instr& a, const Instr& b) {
     must(a.kind == b.kind && a.op == b.op, "op");
     must(a.stream == b.stream, "stream");
-    must(a.when == b.when && a.accumulate == b.accumulate, "condition");
+    must(a.when == b.when && a.accumulate == b.accumulate && a.repeated == b.repeated, "condition");
     must(a.phase == b.phase && a.block == b.block && a.note == b.note, "label");
     must(a.frees == b.frees, "buffer");
     check_operands(a.in, b.in);

@@ -20,6 +20,8 @@ struct Order {
     ForSenders,  // rows ready to be returned
     Received,    // counts of incoming rows
     Sent,        // operands only: counts that were not received
+    Gathered,    // counts of all members
+    Passes,      // how many passes they need
   } kind = Kind::Plain;
   BufferId counts;  // BySender, ForSenders
   friend bool operator==(const Order&, const Order&) = default;
@@ -103,7 +105,11 @@ class MemoryWalk {
            instr.in.size() == 3;
   }
 
-  // The order in which an instruction needs its operands, and leaves its result.
+  static bool holds_counts(const graph::Type& t) {
+    return t.num_dims() == 1 && t.dims[0].name == graph::Dim::Counts;
+  }
+
+  // The order in which an instruction needs its operands, and leaves its results.
   static Order needed_order(const Instr& instr, size_t operand) {
     if (exchanges_rows(instr)) {
       if (operand > 0 && instr.attrs.integer("pad") > 0) return {};  // all counts are equal
@@ -113,9 +119,16 @@ class MemoryWalk {
     }
     if (instr.op == &graph::kRegroup && operand == 0 && !instr.attrs.integer("inverse"))
       return {Order::Kind::BySender, instr.in[1].buffer};
+    if (instr.op == &graph::kSplitRows && operand == 1) return {Order::Kind::Gathered, {}};
+    if (instr.kind == InstrKind::Repeat) return {Order::Kind::Passes, {}};
     return {};
   }
-  static Order made_order(const Instr& instr) {
+  static Order made_order(const Instr& instr, size_t result) {
+    if (instr.op == &graph::kSplitRows && result == 2) return {Order::Kind::Received, {}};
+    if (instr.op == &graph::kSplitRows && result == 3) return {Order::Kind::Passes, {}};
+    if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllGather &&
+        holds_counts(instr.out[0].type))
+      return {Order::Kind::Gathered, {}};
     if (exchanges_rows(instr) && !instr.attrs.integer("back"))
       return {Order::Kind::BySender, instr.in[2].buffer};
     if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllToAllV &&
@@ -127,13 +140,14 @@ class MemoryWalk {
   }
   static bool fits(const Order& has, const Order& needed) {
     if (needed.kind == Order::Kind::Plain)
-      return has.kind == Order::Kind::Plain || has.kind == Order::Kind::Received;
+      return has.kind != Order::Kind::BySender && has.kind != Order::Kind::ForSenders;
     if (needed.kind == Order::Kind::Sent) return has.kind == Order::Kind::Plain;
     return has == needed;
   }
   std::string describe(const Order& order) const {
-    static constexpr const char* kNames[] = {"plain", "rows by sender", "rows for their senders",
-                                             "received counts", "sent counts"};
+    static constexpr const char* kNames[] = {
+        "plain",       "rows by sender",        "rows for their senders", "received counts",
+        "sent counts", "counts of all members", "a number of passes"};
     const std::string by = order.counts.valid() ? " by " + p_.buffer(order.counts).name : "";
     return kNames[static_cast<size_t>(order.kind)] + by;
   }
@@ -187,7 +201,8 @@ class MemoryWalk {
         for (size_t i = 0; i < instr.in.size(); ++i)
           add(instr.in[i], Access::Kind::Read, false, needed_order(instr, i));
         for (size_t i = 0; i < instr.out.size(); ++i)
-          add(instr.out[i], Access::Kind::Write, overwrites(instr, static_cast<int>(i)), made_order(instr));
+          add(instr.out[i], Access::Kind::Write, overwrites(instr, static_cast<int>(i)),
+              made_order(instr, i));
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
           accesses_.push_back({piece_at(begin),

@@ -197,9 +197,9 @@ class Together {
                          (a.kind == CollectiveKind::Recv && b.kind == CollectiveKind::Send);
     const bool both_ways =
         &x != &y && a.kind == b.kind && (a.kind == CollectiveKind::Send || a.kind == CollectiveKind::Recv);
-    return (a.kind == b.kind || message) && !both_ways && a.count == b.count && a.dtype == b.dtype &&
-           a.reduction == b.reduction && x.phase == y.phase && x.block == y.block && x.note == y.note &&
-           x.attrs == y.attrs;
+    return (a.kind == b.kind || message) && !both_ways && x.repeated == y.repeated && a.count == b.count &&
+           a.dtype == b.dtype && a.reduction == b.reduction && x.phase == y.phase && x.block == y.block &&
+           x.note == y.note && x.attrs == y.attrs;
   }
 
   // The union of all issue orders over collectives has no cycle. Found by running every program's collectives

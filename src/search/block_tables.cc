@@ -121,7 +121,7 @@ void measure(const program::Program& p, const program::Body& body, const sim::Du
   std::vector<double> computed, needed;  // by block: compute so far, and up to the last write others need
   int block = -1;
   for (const Instr& instr : body.instrs) {
-    if (instr.kind != InstrKind::Compute && instr.kind != InstrKind::Collective) continue;
+    if ((instr.kind != InstrKind::Compute && instr.kind != InstrKind::Collective) || instr.repeated) continue;
     if (!take(instr)) continue;
     const bool computes = instr.kind == InstrKind::Compute && instr.stream == program::kComputeStream;
     const auto label = static_cast<size_t>(std::max(instr.block, 0));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "program/ledger.h"
@@ -115,15 +116,24 @@ Durations::Durations(const program::Program& program, const Machine& machine)
       int64_t& rows = sent[(back ? from : to).size(0)];
       rows = std::max(rows, (back ? to : from).size(0));
     }
-  for (const auto& [bound, rows] : sent)
-    expected_rows_[bound] = std::clamp<int64_t>(std::llround(machine.imbalance * static_cast<double>(rows)),
-                                                1, std::max<int64_t>(bound, 1));
+  std::set<int64_t> splits;  // bounds past which rows take further passes
+  for (const program::Body& body : program.bodies)
+    for (const Instr& i : body.instrs)
+      if (i.op == &graph::kSplitRows) splits.insert(i.attrs.integer("rows"));
+  for (const auto& [bound, rows] : sent) {
+    const int64_t all = std::llround(machine.imbalance * static_cast<double>(rows));
+    expected_rows_[bound] = std::clamp<int64_t>(all, 1, std::max<int64_t>(bound, 1));
+    if (all <= bound || !splits.contains(bound)) continue;
+    further_.passes = (all - bound + bound - 1) / bound;
+    further_.rows = (all - bound + further_.passes - 1) / further_.passes;
+  }
 }
 
-Type Durations::expected(Type type) const {
+Type Durations::expected(Type type, bool repeated) const {
   for (graph::DimSize& d : type.dims)
     if (d.name == Dim::Routed)
-      if (const auto it = expected_rows_.find(d.size); it != expected_rows_.end()) d.size = it->second;
+      if (const auto it = expected_rows_.find(d.size); it != expected_rows_.end())
+        d.size = repeated ? further_.rows : it->second;
   return type;
 }
 
@@ -131,9 +141,10 @@ graph::Cost Durations::cost(const Instr& instr) const {
   if (expected_rows_.empty() || instr.kind != InstrKind::Compute || instr.op->cost == nullptr)
     return program::cost_of(instr);
   std::vector<Type> in, out;
-  for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
-  for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
-  return instr.op->cost(in, out, instr.attrs);
+  for (const program::Operand& o : instr.in) in.push_back(expected(o.type, instr.repeated));
+  for (const program::Operand& o : instr.out) out.push_back(expected(o.type, instr.repeated));
+  const graph::Cost once = instr.op->cost(in, out, instr.attrs);
+  return {.flops = times(instr) * once.flops, .bytes = times(instr) * once.bytes};
 }
 
 double Durations::message_bytes(const Collective& c, const Instr& instr) const {
@@ -141,7 +152,7 @@ double Durations::message_bytes(const Collective& c, const Instr& instr) const {
   if (c.kind != CollectiveKind::AllToAllV) return static_cast<double>(program::message_bytes(c, members));
   // The larger side at the expected number of rows: with copies, a row is sent several times.
   const auto bytes = [&](const program::Operand& o) {
-    const Type t = expected(o.type);
+    const Type t = expected(o.type, instr.repeated);
     return static_cast<double>(t.bytes());
   };
   return std::max(bytes(instr.in[0]), bytes(instr.out[0]));
@@ -151,12 +162,13 @@ double Durations::sent_bytes(const Instr& instr) const {
   const Collective& c = instr.collective;
   const int members = spread(c.comm).members;
   if (c.kind != CollectiveKind::AllToAllV) return program::sent_bytes(c, members);
-  return message_bytes(c, instr) * (members - 1) / members;
+  return times(instr) * message_bytes(c, instr) * (members - 1) / members;
 }
 
 double Durations::compute_seconds(const Instr& instr) const {
   const hardware::Accelerator& device = machine_.cluster.accelerator;
-  const graph::Cost c = cost(instr);
+  graph::Cost c = cost(instr);
+  if (instr.repeated) c.flops /= times(instr), c.bytes /= times(instr);
   const WorkClass kind = class_of(*instr.op);
   if (kind == WorkClass::Other)
     return hardware::memory_seconds(c.bytes, device, machine_.stack) +
@@ -179,8 +191,8 @@ double Durations::compute_seconds(const Instr& instr) const {
         device, machine_.stack);
   }
   std::vector<Type> in, out;
-  for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
-  for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
+  for (const program::Operand& o : instr.in) in.push_back(expected(o.type, instr.repeated));
+  for (const program::Operand& o : instr.out) out.push_back(expected(o.type, instr.repeated));
   const graph::Gemm gemm = instr.op->gemm(in, out, instr.attrs);
   hardware::Matmul product{.m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups};
   const bool narrow = machine_.matmul && instr.op != &graph::kNewtonSchulz && !has_dim(in[0], Dim::Vocab) &&
@@ -222,6 +234,10 @@ Use Durations::use(const Instr& instr) const {
 }
 
 double Durations::operator()(const Instr& instr) const {
+  return times(instr) == 0 ? 0 : times(instr) * seconds_once(instr);
+}
+
+double Durations::seconds_once(const Instr& instr) const {
   if (instr.kind == InstrKind::Compute) return compute_seconds(instr);
   if (instr.kind != InstrKind::Collective) return 0;
   const Collective& c = instr.collective;

@@ -48,15 +48,21 @@ class Durations {
   Use use(const program::Instr& instr) const;
 
   const hardware::Spread& spread(program::CommId comm) const { return spreads_[comm.index()]; }
-  // The op's cost at the expected number of rows.
+  // The op's cost at the expected number of rows; in further passes of experts, that of all of them.
   graph::Cost cost(const program::Instr& instr) const;
   // Like program::message_bytes and sent_bytes, at the expected number of rows.
   double message_bytes(const program::Collective& collective, const program::Instr& instr) const;
   double sent_bytes(const program::Instr& instr) const;
   // The type with the expected number of rows.
-  graph::Type expected(graph::Type type) const;
+  graph::Type expected(graph::Type type) const { return expected(std::move(type), false); }
 
  private:
+  graph::Type expected(graph::Type type, bool repeated) const;
+  // How often an instruction that is issued once runs.
+  double times(const program::Instr& instr) const {
+    return instr.repeated ? static_cast<double>(further_.passes) : 1.0;
+  }
+  double seconds_once(const program::Instr& instr) const;
   double compute_seconds(const program::Instr& instr) const;
   double exchange_seconds(const program::Instr& instr) const;
 
@@ -66,6 +72,9 @@ class Durations {
   double choices_ = 1;                        // experts per token
   std::vector<hardware::Spread> spreads_;     // by CommId
   std::map<int64_t, int64_t> expected_rows_;  // by the size of Dim::Routed in types
+  struct {
+    int64_t passes = 0, rows = 0;
+  } further_;  // of experts that are expected to receive more rows than are planned for
 };
 
 }  // namespace quintet::sim

@@ -46,8 +46,7 @@ class Simulator {
       for (size_t s = 0; s < p.streams.size(); ++s) rank.ends[s].reserve(rank.streams[s].size());
       for (const program::Body& body : p.bodies) {
         auto& list = rank.durations.emplace_back();
-        for (const Instr& instr : body.instrs)
-          list.push_back(instr.kind == InstrKind::Free ? 0 : duration(p, instr));
+        for (const Instr& instr : body.instrs) list.push_back(does_work(instr) ? duration(p, instr) : 0);
       }
       if (options.use) find_links(r, options.use);
       for (const Communicator& c : p.comms) rank.groups.push_back(group_of(c));
@@ -130,7 +129,7 @@ class Simulator {
       const Instr& instr = instr_of(program(r), issues[k]);
       rank.computed_before[k] = before;
       if (instr.stream == kComputeStream) ++before;
-      if (instr.kind != InstrKind::Collective || is_message(instr)) continue;
+      if (!meets(r, issues[k]) || is_message(instr)) continue;
       if (static_cast<size_t>(before) >= compute.size()) continue;
       const double seconds = (1 - hidden_) * duration_of(r, issues[k]);
       const int next = compute[static_cast<size_t>(before)];
@@ -174,6 +173,12 @@ class Simulator {
     return ranks_[r].durations[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
   }
 
+  // A collective, unless it belongs to further passes of experts that do not run.
+  bool meets(size_t r, const Issue& issue) const {
+    const Instr& instr = instr_of(program(r), issue);
+    return instr.kind == InstrKind::Collective && (!instr.repeated || duration_of(r, issue) > 0);
+  }
+
   // Advances the head of a stream, to completion or to its meeting, if what it waits for is done.
   bool step(size_t r, size_t s, std::vector<size_t>& awake) {
     State& rank = ranks_[r];
@@ -199,7 +204,7 @@ class Simulator {
     }
     const Instr& instr = instr_of(program(r), issue);
     double duration = duration_of(r, issue);
-    if (instr.kind != InstrKind::Collective) {
+    if (!meets(r, issue)) {
       finish(r, s, span.arrived, duration);
       return true;
     }
@@ -336,6 +341,7 @@ Simulation simulate(const World& world, const DurationFn& duration, const Option
 
 DurationFn by_rates(const Rates& rates) {
   return [rates](const Program& program, const Instr& instr) {
+    if (instr.repeated) return 0.0;
     if (instr.kind == InstrKind::Collective) {
       const int members = static_cast<int>(program.comms[instr.collective.comm.index()].members.size());
       return rates.latency_s + program::sent_bytes(instr.collective, members) / rates.sent_bytes_per_s;

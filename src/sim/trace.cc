@@ -17,7 +17,7 @@ std::vector<observe::RankTrace> make_trace(const Simulation& sim, const World& w
     for (const program::Stream& s : p.streams) trace.add_stream(s.name);
     for (size_t k = 0; k < e.issues.size(); ++k) {
       const Instr& i = instr_of(p, e.issues[k]);
-      if (i.kind == InstrKind::Free) continue;
+      if (!does_work(i) || (i.repeated && sim.ranks[r][k].end == sim.ranks[r][k].start)) continue;
       const Span& span = sim.ranks[r][k];
       const int64_t micro = e.calls[static_cast<size_t>(e.issues[k].call)].micro;
       const int64_t start = ns(span.start), length = ns(span.end) - start;

@@ -17,6 +17,7 @@ std::optional<ExpertPlan> expert_plan(const compiler::Compiled& compiled) {
       tokens = size(0, 0);
       plan.choices = size(0, 1);
     }
+    if (node.op == &graph::kSplitRows) plan.passes = true;
     if (node.op == &graph::kGroupedLinear) {
       plan.room = size(0, 0);
       plan.per_rank = size(1, 0);

@@ -17,6 +17,7 @@ struct ExpertPlan {
   int64_t senders = 1;   // ranks that exchange rows with each other: ep x etp
   // Rows per micro-batch: the planned capacity of a rank's experts, and what they receive under even routing.
   int64_t room = 0, mean = 0;
+  bool passes = false;  // rows past `room` take further passes
   // Maximum rows per expert and group of `group_sequences` sequences; 0: unlimited.
   int64_t capacity = 0, group_sequences = 0;
   // Rows per expert and sender after zero padding; 0: not padded.
@@ -24,7 +25,7 @@ struct ExpertPlan {
   graph::KeepPolicy policy = graph::KeepPolicy::Probability;  // which rows are kept up to the capacity
 
   // Whether `room` is an upper bound that a step may stay below.
-  bool is_bound() const { return padded == 0 && (capacity > 0 || room > mean); }
+  bool is_bound() const { return padded == 0 && (capacity > 0 || room > mean || passes); }
 };
 
 // Empty for a model without experts.

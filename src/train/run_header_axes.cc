@@ -125,8 +125,8 @@ BlockTraffic block_traffic(const program::Program& program, int block,
     if (!forward && body.kind != BodyKind::Backward && body.kind != BodyKind::Weight) continue;
     if (!seen.emplace(body.kind, body.chunk).second) continue;
     for (const Instr& i : body.instrs) {
-      if (i.kind != program::InstrKind::Collective || i.block != block || i.when != program::When::Always ||
-          moves_state(program, i))
+      if (i.kind != program::InstrKind::Collective || i.repeated || i.block != block ||
+          i.when != program::When::Always || moves_state(program, i))
         continue;
       const program::Communicator& comm = program.comms[i.collective.comm.index()];
       if (!take(i, comm.atoms)) continue;
@@ -191,6 +191,7 @@ std::vector<HeaderLine> expert_lines(const config::Recipe& r, const compiler::Co
   text += fmt::format("; {} {} per rank, {:.3g}x the mean", plan->is_bound() ? "room for" : "always",
                       counted(plan->room, "row"),
                       static_cast<double>(plan->room) / static_cast<double>(plan->mean));
+  if (plan->passes) text += "; more take further passes";
   lines.push_back({"ep", text});
   if (p.etp > 1)
     lines.push_back(

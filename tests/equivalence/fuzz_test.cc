@@ -104,6 +104,13 @@ void see_experts(const config::Recipe& r, Seen& seen) {
     seen["dropped with cp"] += p.cp > 1;
     seen["dropped with tp"] += p.tp > 1;
   }
+  const bool passes = x.receive_bound > 0 && x.receive_bound < 1 && p.ep > 1 && !x.pad;
+  seen["passes"] += passes;
+  seen["passes with etp"] += passes && p.etp > 1;
+  seen["passes with pp"] += passes && p.pp > 1;
+  seen["passes with zero 3"] += passes && p.zero == 3;
+  seen["passes with recompute"] += passes && r.memory.recompute != config::RecomputeKind::None;
+  seen["passes with biases on experts"] += passes && x.bias;
   ++seen[x.normalise ? "weights normalised" : "weights as they are"];
   seen["weights scaled"] += x.scale != 1;
   seen["groups of experts"] += x.groups > 1 && x.groups_kept < x.groups;

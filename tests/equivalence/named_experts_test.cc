@@ -89,6 +89,61 @@ TEST(Experts, OneExpertTakesEverything) {
   }
 }
 
+// Room for a third of the mean rows: every rank, hence every expert, needs several passes in every layer and
+// micro-batch. In every way to distribute experts, with every way to recompute, in pipelines that do and do
+// not separate the weights' gradients.
+TEST(Experts, EveryExpertOverflows) {
+  const auto overflows = [](Recipe r) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.receive_bound = 0.3;
+    r.model.moe.force_balance = true;
+    expect_equal(resolved(r, 2, 1));
+  };
+  for (const Recipe& r : layouts()) overflows(r);
+  for (const config::RecomputeKind kind : {config::RecomputeKind::Selective, config::RecomputeKind::Full}) {
+    Recipe r = on(4, 3, 2, 4);
+    r.memory.recompute = kind;
+    r.model.moe.shared_ffn = 8;
+    overflows(r);
+  }
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    Recipe r = on(2, 1, 2, 4);
+    r.parallel.pp = 2;
+    r.parallel.schedule = schedule;
+    overflows(r);
+  }
+}
+
+// The same when one rank receives everything and the others nothing: they exchange empty messages for as many
+// passes as it needs.
+TEST(Experts, OneExpertTakesEverythingInPasses) {
+  for (Recipe r : {on(2, 3, 2, 4), on(2, 0, 2, 2, 2), on(1, 0, 2, 4, 1, 2)}) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.top_k = 1;
+    r.model.moe.normalise = false;
+    r.model.moe.bias_rate = 1e-3;
+    r.model.moe.receive_bound = 0.6;
+    const tools::VerifyResult result = all_to_one(resolved(r, 1, 2));
+    EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  }
+}
+
+// Rows that fit take one pass, which computes what it computes without a bound: the same bits.
+TEST(Experts, BoundWithoutOverflowChangesNothing) {
+  Recipe r = on(4, 1, 2, 4);
+  r.model.moe.force_balance = true;
+  const Recipe plain = resolved(r, 2, 1);
+  r.model.moe.receive_bound = 1;
+  const Recipe bounded = resolved(r, 2, 1);
+  const data::Dataset dataset = tools::training_data(plain, true);
+  const LayoutRun a = run(plain, dataset, {}, 2), b = run(bounded, dataset, {}, 2);
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].result.loss, b.steps[i].result.loss);
+    EXPECT_EQ(a.steps[i].result.grad_norm, b.steps[i].result.grad_norm);
+  }
+}
+
 // Megatron-LM#1517: a change from pipeline to expert ranks failed. Expert ranks are formed from data, context
 // and tensor ranks together, so there may be more of them than data ranks.
 TEST(Experts, MoreExpertRanksThanDataRanks) {

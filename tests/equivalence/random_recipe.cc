@@ -68,6 +68,9 @@ class Generator {
     Generator more(own);
     more.more_variations(r.model);
     if (more.chance(1, 4)) more.quantised_linears(r);
+    // Several passes in every step, some, or seldom more than one.
+    if (experts && more.chance(2, 3))
+      r.model.moe.receive_bound = std::array{0.2, 0.6, 1.0, 1.5}[static_cast<size_t>(more.pick(0, 3))];
     return c;
   }
 

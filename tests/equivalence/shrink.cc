@@ -206,6 +206,7 @@ std::vector<Change> expert_changes() {
         x.pad = false;
       }),
       experts([](Moe& x) { x.pad = false; }),
+      experts([](Moe& x) { x.receive_bound = 0; }),
       experts([](Moe& x) { x.capacity_group = 1; }),
       experts([](Moe& x) { x.drop = config::DropPolicy::Probability; }),
       experts([](Moe& x) { x.force_balance = false; }),

@@ -15,7 +15,7 @@ bool is_dispatch(const graph::OpDef& op) {
   const graph::OpDef* const ops[] = {&graph::kRoute,       &graph::kPack,          &graph::kUnpack,
                                      &graph::kPackWeights, &graph::kUnpackWeights, &graph::kExchangeCounts,
                                      &graph::kToExperts,   &graph::kToTokens,      &graph::kRegroup,
-                                     &graph::kSumCopies};
+                                     &graph::kSumCopies,   &graph::kSplitRows,     &graph::kNextPass};
   return std::find(std::begin(ops), std::end(ops), &op) != std::end(ops);
 }
 

@@ -40,6 +40,8 @@ TEST(ExpertOps, Inferred) {
   EXPECT_EQ(inferred(kExchangeCounts), "i32[counts=4]");
   EXPECT_EQ(inferred(kToExperts), "f32[routed=16, embed=16]");
   EXPECT_EQ(inferred(kToTokens), "f32[slots=16, embed=16]");
+  EXPECT_EQ(inferred(kSplitRows), "i32[slots=16], i32[counts=4], i32[counts=4], i32[counts=1]");
+  EXPECT_EQ(inferred(kNextPass), "i32[counts=1]");
   EXPECT_EQ(inferred(kRegroup), "f32[routed=16, embed=16]");
   EXPECT_EQ(inferred(kSumCopies), "f32[slots=8, embed=16]");
   EXPECT_EQ(inferred(kGroupedLinear), "f32[routed=16, expert_ffn=10]");
@@ -76,6 +78,12 @@ std::vector<Refusal> refusals() {
           {&kToExperts, "real counts", retype(1, DType::F32)},
           {&kToTokens, "rows that are not routed", rename(0, 0, Dim::Slots)},
           {&kToTokens, "real counts", retype(2, DType::F32)},
+          {&kUnpackWeights, "an addend of other rows", [](OpCase& c) { c.in.push_back(c.in[0]); }},
+          {&kSplitRows, "an order of tokens", rename(0, 0, Dim::Tokens)},
+          {&kSplitRows, "counts of another group", resize(1, 0, 12)},
+          {&kSplitRows, "no rows", attr("rows", int64_t{0})},
+          {&kSplitRows, "two passes at once", [](OpCase& c) { c.in.push_back(c.in[1]); }},
+          {&kNextPass, "two numbers", resize(0, 0, 2)},
           {&kRegroup, "rows that are not routed", rename(0, 0, Dim::Slots)},
           {&kRegroup, "counts that are no whole sources", attr("experts", int64_t{3})},
           {&kSumCopies, "uneven blocks", attr("copies", int64_t{3})},
@@ -142,7 +150,9 @@ TEST(ExpertOps, DispatchIsSpreadAndKept) {
         EXPECT_EQ(d.spread, c.op != &kJoinHeads && c.op != &kJoinHeadsDx) << c.op->name;
         EXPECT_TRUE(d.any_row);
       }
-    EXPECT_EQ(c.op->keep, c.op == &kRoute || c.op == &kExchangeCounts) << c.op->name;
+    EXPECT_EQ(c.op->keep,
+              c.op == &kRoute || c.op == &kExchangeCounts || c.op == &kSplitRows || c.op == &kNextPass)
+        << c.op->name;
   }
 }
 

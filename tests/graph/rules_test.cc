@@ -238,6 +238,8 @@ TEST(Rules, PartialResults) {
       {&kExchangeCounts, {}},
       {&kToExperts, {}},
       {&kToTokens, {}},
+      {&kSplitRows, {}},
+      {&kNextPass, {}},
       {&kRegroup, {}},
       {&kSumCopies, {}},
       {&kGroupedLinear, {"embed sum 0"}},

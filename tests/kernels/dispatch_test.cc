@@ -1,5 +1,6 @@
 #include "kernels/cpu/experts/dispatch.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -143,9 +144,81 @@ TYPED_TEST(DispatchRows, Weights) {
       const int32_t pair = r.order[static_cast<size_t>(s)];
       EXPECT_EQ(packed[s], pair >= 0 ? weights[pair] : pad > 0 ? 0 : 9);
     }
-    unpack_weights<S>(packed.data(), r.order.data(), slots, back.data(), 6);
+    unpack_weights<S>(packed.data(), r.order.data(), slots, nullptr, back.data(), 6);
     EXPECT_EQ(back.values(), (std::vector<double>{1, 2, 0, 4, 5, 6}));
+    // Added to another, and in place.
+    const Buffer<S> addend(std::vector<double>{7, 7, 7, 7, 7, 7});
+    Buffer<S> in_place(std::vector<double>{8, 8, 8, 8, 8, 8});
+    unpack_weights<S>(packed.data(), r.order.data(), slots, addend.data(), back.data(), 6);
+    EXPECT_EQ(back.values(), (std::vector<double>{8, 9, 7, 11, 12, 13}));
+    unpack_weights<S>(packed.data(), r.order.data(), slots, in_place.data(), in_place.data(), 6);
+    EXPECT_EQ(in_place.values(), (std::vector<double>{9, 10, 8, 12, 13, 14}));
   }
+}
+
+// Every row is sent in exactly one pass, members agree on what they exchange in it and on the number of
+// passes, and no rank receives more than it has room for.
+TEST(Dispatch, PassesSplitAllRows) {
+  for (const int64_t copies : {1, 2})
+    for (const int64_t rows : {1, 3, 7, 1000})
+      for (const uint64_t seed : {1, 2, 3}) {
+        const int64_t ranks = 3, experts = 2, all = ranks * experts, members = ranks * copies;
+        std::vector<Indices> orders;
+        Indices counts;
+        int32_t pair = 0;
+        for (int64_t m = 0; m < members; ++m) {
+          Indices& order = orders.emplace_back();
+          for (int64_t e = 0; e < all; ++e) {
+            // Some empty, the last expert with most.
+            const auto n = static_cast<int32_t>(seed * 7 + static_cast<uint64_t>(m * 5 + e * 3)) % 4;
+            counts.push_back(e == all - 1 ? 4 * n : n);
+            for (int32_t i = 0; i < counts.back(); ++i) order.push_back(pair++);
+          }
+          order.resize(order.size() + 2, -1);  // unused slots
+        }
+        const auto shape = [&](int64_t m) {
+          return PassShape{.members = members,
+                           .all_experts = all,
+                           .experts = experts,
+                           .copies = copies,
+                           .rows = rows,
+                           .position = m,
+                           .slots = static_cast<int64_t>(orders[static_cast<size_t>(m)].size())};
+        };
+        std::vector<Indices> sent(static_cast<size_t>(members));  // pairs, over all passes, by expert
+        int64_t passes = 1;
+        for (int64_t pass = 0; pass < passes; ++pass) {
+          std::vector<Indices> send, received;
+          for (int64_t m = 0; m < members; ++m) {
+            const Indices& order = orders[static_cast<size_t>(m)];
+            Indices of_pass(order.size(), 99);
+            send.emplace_back(static_cast<size_t>(all), 99);
+            received.emplace_back(static_cast<size_t>(members * experts), 99);
+            const int64_t n = split_rows(shape(m), order.data(), counts.data(), pass, of_pass.data(),
+                                         send.back().data(), received.back().data());
+            if (pass == 0 && m == 0) passes = n;
+            EXPECT_EQ(n, passes);
+            const auto used = std::accumulate(send.back().begin(), send.back().end(), int64_t{0});
+            for (size_t s = 0; s < of_pass.size(); ++s) {
+              EXPECT_EQ(of_pass[s] >= 0, static_cast<int64_t>(s) < used);
+              if (of_pass[s] >= 0) sent[static_cast<size_t>(m)].push_back(of_pass[s]);
+            }
+            EXPECT_LE(std::accumulate(received.back().begin(), received.back().end(), int64_t{0}), rows);
+          }
+          for (int64_t m = 0; m < members; ++m)
+            for (int64_t from = 0; from < members; ++from)
+              for (int64_t x = 0; x < experts; ++x)
+                EXPECT_EQ(received[static_cast<size_t>(m)][static_cast<size_t>(from * experts + x)],
+                          send[static_cast<size_t>(from)][static_cast<size_t>(m / copies * experts + x)]);
+        }
+        EXPECT_EQ(passes == 1, rows == 1000);
+        for (int64_t m = 0; m < members; ++m) {
+          Indices all_pairs = orders[static_cast<size_t>(m)];
+          all_pairs.resize(all_pairs.size() - 2);
+          std::sort(sent[static_cast<size_t>(m)].begin(), sent[static_cast<size_t>(m)].end());
+          EXPECT_EQ(sent[static_cast<size_t>(m)], all_pairs);
+        }
+      }
 }
 
 TEST(Dispatch, RegroupTransposesSourcesAndExperts) {

@@ -104,7 +104,7 @@ void copy_training_settings(const Model& from, Model& to) {
   b.balance_loss = a.balance_loss, b.balance_scope = a.balance_scope, b.z_loss = a.z_loss;
   if ((a.bias_rate > 0) == (b.bias_rate > 0)) b.bias_rate = a.bias_rate;
   b.capacity_factor = a.capacity_factor, b.drop = a.drop, b.capacity_group = a.capacity_group;
-  b.pad = a.pad, b.force_balance = a.force_balance, b.upcycle = a.upcycle;
+  b.pad = a.pad, b.receive_bound = a.receive_bound, b.force_balance = a.force_balance, b.upcycle = a.upcycle;
   to.init = from.init, to.init_stddev = from.init_stddev;
   to.preset = from.preset, to.demands = from.demands, to.dropout = from.dropout, to.hf = from.hf;
 }
@@ -235,6 +235,7 @@ bool is_free_beside_hf(std::string_view key, bool upcycling) {
                                                    "model.moe.drop",
                                                    "model.moe.capacity_group",
                                                    "model.moe.pad",
+                                                   "model.moe.receive_bound",
                                                    "model.moe.force_balance",
                                                    "model.mtp.layers",
                                                    "model.mtp.loss"};

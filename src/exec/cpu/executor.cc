@@ -242,15 +242,31 @@ void CpuExecutor::communicate(StreamId stream) {
 }
 
 void CpuExecutor::run_lane(StreamId stream) {
-  for (const int i : (*lanes_)[stream.index()]) {
+  const std::vector<int>& lane = (*lanes_)[stream.index()];
+  Passes passes;
+  for (size_t at = 0; at < lane.size(); ++at) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    const Issue& issue = expanded_->issues[static_cast<size_t>(i)];
+    const Issue& issue = expanded_->issues[static_cast<size_t>(lane[at])];
     if (stream == kComputeStream) ask_before(issue.call);
     if (!may_enter(issue.call)) return;
     if (options_.poison && stream != kComputeStream)
-      if (const int freed = poison_waits_.at(expanded_)[static_cast<size_t>(i)]; freed >= 0)
+      if (const int freed = poison_waits_.at(expanded_)[static_cast<size_t>(lane[at])]; freed >= 0)
         wait_for({kComputeStream, freed});
+    const Instr& instr = instr_of(program_, issue);
+    if (instr.repeated && passes.done()) {
+      wait_before(issue);  // later instructions rely on it
+      continue;
+    }
+    if (instr.kind == InstrKind::End && passes.next()) {
+      at = passes.begin;
+      continue;
+    }
     run_issue(issue);
+    if (instr.kind == InstrKind::Repeat) {
+      const Bound& b = bound_[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
+      passes = {.begin = at, .count = *b.input<int32_t>(0), .now = b.output<int32_t>(0)};
+      *passes.now = 1;
+    }
   }
 }
 
@@ -277,23 +293,29 @@ bool CpuExecutor::may_enter(int call) {
   return call < abandoned_at_;
 }
 
-void CpuExecutor::run_issue(const Issue& issue) {
+void CpuExecutor::wait_before(const Issue& issue) {
   const Instr& instr = instr_of(program_, issue);
   // Streams run in order even when two threads execute their instructions.
   if (instr.stream != kComputeStream && issue.position > 0) wait_for({instr.stream, issue.position - 1});
   for (int w = 0; w < issue.num_waits; ++w)
     wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait) + static_cast<size_t>(w)]);
+}
+
+void CpuExecutor::run_issue(const Issue& issue) {
+  const Instr& instr = instr_of(program_, issue);
+  wait_before(issue);
   if (failed_.load(std::memory_order_relaxed)) return;
 
   const program::Call& call = expanded_->calls[static_cast<size_t>(issue.call)];
-  if (trace_ != nullptr && instr.kind != InstrKind::Free) {
+  if (trace_ != nullptr && does_work(instr)) {
     const int64_t start = base::now_ns();
     run_instr(issue.body, issue.instr, instr, call);
     add_event(*trace_, instr, call, trace_step_, start, base::now_ns() - start);
   } else {
     run_instr(issue.body, issue.instr, instr, call);
   }
-  advance(instr.stream, issue.position);
+  // Whoever waits for what is repeated waits for the last pass: End advances past all of it.
+  if (!instr.repeated) advance(instr.stream, issue.position);
 }
 
 void CpuExecutor::run_instr(int body, int index, const Instr& instr, const program::Call& call) {
@@ -314,6 +336,9 @@ void CpuExecutor::run_instr(int body, int index, const Instr& instr, const progr
         std::memset(address(instr.frees), 0xFF, static_cast<size_t>(buffer.bytes));
       }
       break;
+    case InstrKind::Repeat:
+    case InstrKind::End:
+      break;  // run_lane
   }
 }
 

@@ -45,6 +45,15 @@ class CpuExecutor : public Executor {
   double& slot(std::string_view scalar) const;
   void bind();
   void run_lane(program::StreamId stream);
+  // The further passes that a lane is in (program::InstrKind::Repeat).
+  struct Passes {
+    size_t begin = 0;  // where in the lane
+    int32_t count = 1;
+    int32_t* now = nullptr;
+    bool done() const { return now == nullptr || *now >= count; }
+    bool next() const { return now != nullptr && ++*now < count; }
+  };
+  void wait_before(const program::Issue& issue);
   void run_issue(const program::Issue& issue);
   void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
   void run_collective(const Bound& bound);

@@ -26,6 +26,14 @@ const std::vector<Kernel>& expert_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRoute,
        [](const Bound& b, bool) { decode::route(b, [&](auto... a) { k::route(a..., b.workspace); }); }},
+      {&graph::kSplitRows,
+       [](const Bound& b, bool) {
+         decode::split_rows(b, [](const kernels::PassShape& shape, auto* order, auto* counts, auto* pass,
+                                  auto* of_pass, auto* send, auto* received, int32_t* passes) {
+           *passes = static_cast<int32_t>(
+               k::split_rows(shape, order, counts, pass != nullptr ? *pass : 0, of_pass, send, received));
+         });
+       }},
       {&graph::kPack,
        [](const Bound& b, bool) {
          decode::pack(

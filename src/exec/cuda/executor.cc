@@ -378,6 +378,9 @@ void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, si
       if (options_.poison && !in_message_[b.instr->frees.index()])
         stream.fill(address(b.instr->frees), 0xFF, program_.buffer(b.instr->frees).bytes);
       break;
+    case InstrKind::Repeat:
+    case InstrKind::End:
+      base::fail_internal("further passes of experts do not run on GPUs yet");
   }
 }
 

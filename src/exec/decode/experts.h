@@ -5,6 +5,7 @@
 #include "exec/decode/sizes.h"
 #include "kernels/gate.h"
 #include "kernels/gemm_args.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::exec {
 
@@ -21,6 +22,22 @@ void route(const Operands& b, K&& kernel) {  // kept -> order, send
   const graph::Type& kept = b.in_type(0);
   kernel(b.input<int32_t>(0), kept.size(0), kept.size(1), b.out_type(1).size(0), is_padded(*b.instr),
          b.out_type(0).size(0), b.output<int32_t>(0), b.output<int32_t>(1));
+}
+template <class K>
+void split_rows(const Operands& b, K&& kernel) {  // order, counts[, pass] -> order, send, received, passes
+  const graph::Attrs& attrs = b.instr->attrs;
+  const int64_t all = attrs.integer("all_experts");
+  const program::Part* const part = b.part(graph::Dim::Counts);
+  QUINTET_CHECK(part != nullptr, "[split_rows] does not know its position in the group");
+  kernel(kernels::PassShape{.members = b.in_type(1).size(0) / all,
+                            .all_experts = all,
+                            .experts = attrs.integer("experts"),
+                            .copies = attrs.integer("copies"),
+                            .rows = attrs.integer("rows"),
+                            .position = part->begin,
+                            .slots = b.in_type(0).size(0)},
+         b.input<int32_t>(0), b.input<int32_t>(1), b.last_input<int32_t>(2), b.output<int32_t>(0),
+         b.output<int32_t>(1), b.output<int32_t>(2), b.output<int32_t>(3));
 }
 template <class K>
 void pack(const Operands& b, K&& kernel) {  // x, order -> packed
@@ -44,10 +61,10 @@ void pack_weights(const Operands& b, K&& kernel) {  // weights, order -> packed
   });
 }
 template <class K>
-void unpack_weights(const Operands& b, K&& kernel) {  // packed, order -> weights
+void unpack_weights(const Operands& b, K&& kernel) {  // packed, order[, addend] -> weights
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    kernel(Stat<T>{}, b.input<Stat<T>>(0), b.input<int32_t>(1), b.in_type(0).size(0), b.output<Stat<T>>(0),
-           b.out_type(0).count());
+    kernel(Stat<T>{}, b.input<Stat<T>>(0), b.input<int32_t>(1), b.in_type(0).size(0),
+           b.last_input<Stat<T>>(2), b.output<Stat<T>>(0), b.out_type(0).count());
   });
 }
 template <class K>

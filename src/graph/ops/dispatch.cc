@@ -7,6 +7,9 @@
 // The numbers of slots and routed rows are known only within the step; their types give upper bounds. Rows
 // past the actual number are neither read nor written. With pad > 0 every expert has the same number of slots
 // instead, and unused ones are zero.
+//
+// In local graphs the routed rows of a rank may be bounded (route's `bound`). split_rows then selects what is
+// exchanged in one pass, and the same ops run again for every further pass (passes/overflow.h).
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -126,7 +129,8 @@ void gradient_pack_weights(GradContext& g, const Node& n) {
         g.emit(kUnpackWeights, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
 }
 
-// unpack_weights: packed[slots], order[slots] -> [tokens, choices], zero for pairs without a slot
+// unpack_weights: packed[slots], order[slots] -> [tokens, choices], zero for pairs without a slot; in further
+// passes also an addend like the result
 std::vector<Type> infer_unpack_weights(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &packed = in[0], &order = in[1];
   OP_REQUIRE("unpack_weights",
@@ -136,9 +140,12 @@ std::vector<Type> infer_unpack_weights(const std::vector<Type>& in, const Attrs&
              to_string(order));
   OP_REQUIRE("unpack_weights", is_accumulator(packed.dtype), "expects weights in f32 or f64, got {}",
              to_string(packed));
-  return {{packed.dtype,
-           {{Dim::Tokens, unpacked_rows("unpack_weights", packed.size(0), attrs)},
-            {Dim::Choices, attrs.integer("choices")}}}};
+  const Type weights{packed.dtype,
+                     {{Dim::Tokens, unpacked_rows("unpack_weights", packed.size(0), attrs)},
+                      {Dim::Choices, attrs.integer("choices")}}};
+  OP_REQUIRE("unpack_weights", in.size() < 3 || in[2] == weights,
+             "expects an addend like the result {}, got {}", to_string(weights), to_string(in[2]));
+  return {weights};
 }
 
 void gradient_unpack_weights(GradContext& g, const Node& n) {
@@ -190,6 +197,40 @@ std::vector<Type> infer_regroup(const std::vector<Type>& in, const Attrs& attrs)
   return {value};
 }
 
+// split_rows: order[slots], counts[members * all experts] of every member of the exchange group[, pass[1]] ->
+// of that pass (none: pass 0) order[slots], send[all experts] and received[members * experts]; and the number
+// of passes that the group needs. The rows of a rank, by expert and then by sender, are cut into passes of
+// `rows` rows: every member derives the same passes from the same counts. Its own position in the group is
+// the part of dim counts that it holds.
+std::vector<Type> infer_split_rows(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &order = in[0], &counts = in[1];
+  const int64_t experts = attrs.integer("experts"), copies = attrs.integer("copies"),
+                all = attrs.integer("all_experts");
+  OP_REQUIRE("split_rows", is_index(order, Dim::Slots) && is_index(counts, Dim::Counts),
+             "expects order i32[slots] and counts i32[counts], got {} and {}", to_string(order),
+             to_string(counts));
+  OP_REQUIRE("split_rows", experts > 0 && copies > 0 && all > 0 && attrs.integer("rows") > 0,
+             "expects experts, copies, all_experts and rows > 0, got {}, {}, {} and {}", experts, copies, all,
+             attrs.integer("rows"));
+  OP_REQUIRE("split_rows", counts.size(0) % all == 0 && counts.size(0) * experts == all * all * copies,
+             "{} ranks with {} experts each, in {} copies, do not have {} counts of {} experts",
+             counts.size(0) / all, experts, copies, counts.size(0), all);
+  const Type one{DType::I32, {{Dim::Counts, 1}}};
+  OP_REQUIRE("split_rows", in.size() < 3 || in[2] == one, "expects pass {}, got {}", to_string(one),
+             to_string(in[2]));
+  return {order,
+          {DType::I32, {{Dim::Counts, all}}},
+          {DType::I32, {{Dim::Counts, counts.size(0) / all * experts}}},
+          one};
+}
+
+// next_pass: passes[1] -> pass[1]: begins the nodes that are repeated for the passes 1, 2, ... (Node::repeat)
+std::vector<Type> infer_next_pass(const std::vector<Type>& in, const Attrs&) {
+  OP_REQUIRE("next_pass", is_index(in[0], Dim::Counts) && in[0].size(0) == 1,
+             "expects passes i32[counts=1], got {}", to_string(in[0]));
+  return {in[0]};
+}
+
 // sum_copies: value[slots * copies, d...] -> value[slots, d...]: the sum of `copies` blocks, in their order
 std::vector<Type> infer_sum_copies(const std::vector<Type>& in, const Attrs& attrs) {
   const int64_t copies = attrs.integer("copies");
@@ -210,7 +251,8 @@ const OpDef kRoute = {.name = "route",
                       .attrs = {{"experts", AttrKind::Integer},
                                 {"choices", AttrKind::Integer},
                                 {"pad", AttrKind::Integer},
-                                {"token_rows", AttrKind::Integer}},
+                                {"token_rows", AttrKind::Integer},
+                                {"bound", AttrKind::Real, true}},
                       .infer = infer_route,
                       .cost = cost_by_bytes,
                       .dims = by_tokens,
@@ -247,12 +289,13 @@ const OpDef kPackWeights = {.name = "pack_weights",
                             .op_class = OpClass::Dispatch};
 const OpDef kUnpackWeights = {.name = "unpack_weights",
                               .min_inputs = 2,
-                              .max_inputs = 2,
+                              .max_inputs = 3,
                               .attrs = kUnpacking,
                               .infer = infer_unpack_weights,
                               .gradient = gradient_unpack_weights,
                               .cost = cost_by_bytes,
                               .dims = by_tokens,
+                              .in_place = {{0, 2}},
                               .op_class = OpClass::Dispatch};
 const OpDef kExchangeCounts = {.name = "exchange_counts",
                                .min_inputs = 1,
@@ -280,6 +323,27 @@ const OpDef kToTokens = {.name = "to_tokens",
                          .gradient = gradient_to_tokens,
                          .cost = cost_by_bytes,
                          .dims = by_tokens,
+                         .op_class = OpClass::Dispatch};
+const OpDef kSplitRows = {.name = "split_rows",
+                          .min_inputs = 2,
+                          .max_inputs = 3,
+                          .attrs = {{"rows", AttrKind::Integer},
+                                    {"experts", AttrKind::Integer},
+                                    {"all_experts", AttrKind::Integer},
+                                    {"copies", AttrKind::Integer}},
+                          .infer = infer_split_rows,
+                          .cost = cost_by_bytes,
+                          .dims = by_tokens,
+                          .keep = true,
+                          .op_class = OpClass::Dispatch};
+const OpDef kNextPass = {.name = "next_pass",
+                         .min_inputs = 1,
+                         .max_inputs = 1,
+                         .attrs = {},
+                         .infer = infer_next_pass,
+                         .cost = cost_by_bytes,
+                         .dims = by_tokens,
+                         .keep = true,
                          .op_class = OpClass::Dispatch};
 const OpDef kRegroup = {.name = "regroup",
                         .min_inputs = 2,

@@ -132,6 +132,8 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kExchangeCounts,
                                                   &kToExperts,
                                                   &kToTokens,
+                                                  &kSplitRows,
+                                                  &kNextPass,
                                                   &kRegroup,
                                                   &kSumCopies,
                                                   &kGroupedLinear,

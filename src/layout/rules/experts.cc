@@ -1,7 +1,8 @@
 // Exchange of rows with the ranks of their experts. Every rank of the exchange group (ep x etp) sends each
 // of its rows to all etp ranks that share the row's expert; they return terms of a sum, which the sender adds
 // up. Rows that arrive are grouped by expert. Their number is known only within the step, so buffers are
-// sized by the bound that `route` set, unless experts are padded to the same number of rows.
+// sized by the bound that `route` set, unless experts are padded to the same number of rows. Where more rows
+// than the bound can arrive, what is exchanged here is the first pass of them.
 #include "base/error.h"
 #include "layout/rules/families.h"
 
@@ -36,13 +37,18 @@ struct Exchange {
         copies(c.parts(c.layout().experts.etp)),
         send(c.current(send_counts)),
         experts(c.local().type(send).size(0) / c.parts(c.layout().experts.ep)),
-        pad(route_of(c, send).attrs.integer("pad")) {}
+        pad(pad_of(c, send)) {}
 
   static const Node& route_of(const RuleContext& c, ValueId send) {
     const graph::NodeId producer = c.local().value(send).producer;
     QUINTET_CHECK(producer.valid() && c.local().nodes()[producer.index()].op == &graph::kRoute,
                   "counts of rows for experts do not come from [route]");
     return c.local().nodes()[producer.index()];
+  }
+  static int64_t pad_of(const RuleContext& c, ValueId send) {
+    const graph::NodeId producer = c.local().value(send).producer;
+    if (producer.valid() && c.local().nodes()[producer.index()].op == &graph::kSplitRows) return 0;
+    return route_of(c, send).attrs.integer("pad");
   }
 
   Attrs attrs(bool back, int64_t padded) const {
@@ -62,10 +68,42 @@ ValueId regroup(RuleContext& c, ValueId rows, ValueId received, bool inverse, co
       .outputs[0];
 }
 
+// With fewer rows planned than can arrive: every member gets the counts of all, and order and counts become
+// those of the first pass.
+void first_pass(RuleContext& c, const Node& node, const Exchange& e) {
+  const Node& route = c.logical().nodes()[c.logical().value(node.inputs[0]).producer.index()];
+  const ValueId order = c.current(route.outputs[0]);
+  const Placement order_at = c.placement(order), send_at = c.placement(e.send);
+  const int64_t all = c.local().type(e.send).size(0);
+  const graph::Type counts = with_rows(c.local().type(e.send), Dim::Counts, e.members * all);
+  const ValueId gathered =
+      c.emit(graph::kAllGather, {e.send},
+             {{"atoms", std::vector<int64_t>(e.group.begin(), e.group.end())}, {"dim", int64_t{0}}}, node,
+             {counts})
+          .outputs[0];
+  c.note(gathered, node.inputs[0], Placement{.dims = {{}}, .partial = {}});
+  const std::vector<ValueId> pass =
+      c.emit(graph::kSplitRows, {order, gathered},
+             {{"rows", c.bound(Dim::Routed)},
+              {"experts", e.experts},
+              {"all_experts", all},
+              {"copies", e.copies}},
+             node,
+             {c.local().type(order), c.local().type(e.send),
+              with_rows(counts, Dim::Counts, e.members * e.experts), with_rows(counts, Dim::Counts, 1)})
+          .outputs;
+  c.set_divisions({{.key = Dim::Counts, .atoms = e.group, .global = e.members, .local = 1}});
+  c.settle(route.outputs[0], pass[0], order_at);
+  c.settle(route.outputs[1], pass[1], send_at);
+  c.settle(node.outputs[0], pass[2], Placement{.dims = {e.routed}, .partial = {}});
+  c.note(pass[3], node.outputs[0], Placement{.dims = {{}}, .partial = {}});
+}
+
 }  // namespace
 
 void exchange_counts(RuleContext& c, const Node& node) {
   const Exchange e(c, node.inputs[0]);
+  if (Exchange::route_of(c, e.send).attrs.find("bound")) return first_pass(c, node, e);
   Attrs attrs = e.attrs(false, 0);
   // Padded, all counts are equal: the counts sent are those that would arrive.
   if (e.pad > 0 && e.copies == 1) attrs.set("atoms", std::vector<int64_t>());

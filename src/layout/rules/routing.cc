@@ -1,5 +1,6 @@
 // Routing: ops that depend on several rows of a sequence, and the sizes of what is sent to experts.
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "layout/rules/families.h"
@@ -38,7 +39,8 @@ void with_token_rows(RuleContext& c, const Node& node) {
 // Bounds that follow from a rank's tokens. The most rows that can reach it: every sender can send each of its
 // tokens to as many experts as the rank has, but no token more often than it chooses, and no expert gets more
 // than its capacity. With padding the number is fixed: an expert gets from a sender as many rows as the
-// capacities of the sender's groups of sequences allow, or all its tokens if fewer.
+// capacities of the sender's groups of sequences allow, or all its tokens if fewer. Without, `bound` times
+// the mean may be planned instead of the most; the attribute stays only where that is less.
 void route(RuleContext& c, const Node& node) {
   const Layout& layout = c.layout();
   const Divided d = c.divide(node);
@@ -67,6 +69,15 @@ void route(RuleContext& c, const Node& node) {
     attrs.set("pad", here);
     slots = all_experts * here;
     routed = senders * experts * here;
+  }
+  const graph::AttrValue* const bound = attrs.find("bound");
+  if (bound != nullptr) {
+    const double mean = static_cast<double>(c.parts(layout.experts.etp) * slots);
+    const auto rows = std::max<int64_t>(1, std::llround(std::ceil(std::get<double>(*bound) * mean)));
+    if (senders > 1 && attrs.integer("pad") == 0 && rows < routed)
+      routed = rows;
+    else
+      attrs.erase("bound");
   }
   c.set_bound(Dim::Slots, slots);
   c.set_bound(Dim::Routed, routed);

@@ -44,6 +44,34 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
 
 int64_t route_workspace_bytes(int64_t experts) { return experts * int64_t{sizeof(int64_t)}; }
 
+int64_t split_rows(const PassShape& shape, const int32_t* order, const int32_t* counts, int64_t pass,
+                   int32_t* pass_order, int32_t* send, int32_t* received) {
+  const int64_t first = pass * shape.rows, last = first + shape.rows;
+  const int32_t* const own = counts + shape.position * shape.all_experts;
+  const int64_t own_rank = shape.position / shape.copies;
+  int64_t passes = 1, slot = 0, used = 0,
+          arrived = 0;  // rows before this expert's: sent, in the pass, received
+  for (int64_t e = 0; e < shape.all_experts; ++e) {
+    if (e % shape.experts == 0) arrived = 0;
+    for (int64_t m = 0; m < shape.members; ++m) {
+      const int64_t count = counts[m * shape.all_experts + e];
+      const int64_t begin = std::clamp(first - arrived, int64_t{0}, count);
+      const int64_t end = std::clamp(last - arrived, int64_t{0}, count);
+      arrived += count;
+      if (e / shape.experts == own_rank)
+        received[m * shape.experts + e % shape.experts] = static_cast<int32_t>(end - begin);
+      if (m != shape.position) continue;
+      send[e] = static_cast<int32_t>(end - begin);
+      std::copy(order + slot + begin, order + slot + end, pass_order + used);
+      used += end - begin;
+    }
+    slot += own[e];
+    passes = std::max(passes, (arrived + shape.rows - 1) / shape.rows);
+  }
+  std::fill(pass_order + used, pass_order + shape.slots, -1);
+  return passes;
+}
+
 void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
                int64_t slots, int64_t row_bytes, ThreadPool& pool) {
   pool.parallel_for(0, slots, copy_grain(row_bytes), [&](int64_t begin, int64_t end, int) {
@@ -81,10 +109,14 @@ void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* p
 }
 
 template <class S>
-void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs) {
-  std::fill_n(weights, pairs, S(0));
+void unpack_weights(const S* packed, const int32_t* order, int64_t slots, const S* addend, S* weights,
+                    int64_t pairs) {
+  if (addend == nullptr)
+    std::fill_n(weights, pairs, S(0));
+  else if (addend != weights)
+    std::copy_n(addend, pairs, weights);
   for (int64_t s = 0; s < slots; ++s)
-    if (order[s] >= 0) weights[order[s]] = packed[s];
+    if (order[s] >= 0) weights[order[s]] = addend == nullptr ? packed[s] : weights[order[s]] + packed[s];
 }
 
 void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64_t experts, bool inverse,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cpu {
 
@@ -13,6 +14,13 @@ namespace quintet::kernels::cpu {
 void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
            int32_t* order, int32_t* send, void* workspace);
 int64_t route_workspace_bytes(int64_t experts);
+
+// Pass `pass` of the rows that arrive at a member, in order of expert and sender: the entries of `order` that
+// are sent in it, with unused slots at the end, how many to each expert, and how many arrive from each member
+// for each own expert. Returns the passes that all members need. A function of the counts, which all members
+// share.
+int64_t split_rows(const PassShape& shape, const int32_t* order, const int32_t* counts, int64_t pass,
+                   int32_t* pass_order, int32_t* send, int32_t* received);
 
 // y[slot] = x[order[slot] / choices], rows of `row_bytes` bytes. Unused slots are left unchanged, or
 // zeroed.
@@ -26,11 +34,13 @@ void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choice
                  int64_t tokens, int64_t n, void* workspace, ThreadPool& pool);
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices);
 
-// packed[slot] = weights[order[slot]], and the inverse: zero for pairs without a slot. S is float or double.
+// packed[slot] = weights[order[slot]], and the inverse: zero for pairs without a slot, plus the addend (null:
+// zero), which may be `weights`. S is float or double.
 template <class S>
 void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots);
 template <class S>
-void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs);
+void unpack_weights(const S* packed, const int32_t* order, int64_t slots, const S* addend, S* weights,
+                    int64_t pairs);
 
 // Permutes rows from order [source][expert], counted by received[source * experts + expert], to
 // [expert][source], or back. At most `rows` rows; those past the counts are neither read nor written.

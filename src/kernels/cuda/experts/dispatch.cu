@@ -145,10 +145,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 template <class S>
 __global__ void __launch_bounds__(kThreads)
-    unpack_weights_kernel(const S* packed, const int32_t* order, int64_t slots, S* weights) {
+    unpack_weights_kernel(const S* packed, const int32_t* order, int64_t slots, bool adds, S* weights) {
   await_previous();
   const int64_t s = thread_index();
-  if (s < slots && order[s] >= 0) weights[order[s]] = packed[s];
+  if (s < slots && order[s] >= 0) weights[order[s]] = adds ? weights[order[s]] + packed[s] : packed[s];
 }
 
 // Exclusive prefix sum of value(i) for every i below n, and the total after the last. One block of kThreads,
@@ -340,12 +340,15 @@ void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* p
 }
 
 template <class S>
-void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs,
-                    Stream stream) {
-  if (pairs > 0)
-    check(cudaMemsetAsync(weights, 0, static_cast<size_t>(pairs) * sizeof(S), stream), "unpack_weights");
+void unpack_weights(const S* packed, const int32_t* order, int64_t slots, const S* addend, S* weights,
+                    int64_t pairs, Stream stream) {
+  const size_t bytes = static_cast<size_t>(pairs) * sizeof(S);
+  if (pairs > 0 && addend == nullptr) check(cudaMemsetAsync(weights, 0, bytes, stream), "unpack_weights");
+  if (pairs > 0 && addend != nullptr && addend != weights)
+    check(cudaMemcpyAsync(weights, addend, bytes, cudaMemcpyDeviceToDevice, stream), "unpack_weights");
   if (slots > 0)
-    unpack_weights_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(packed, order, slots, weights);
+    unpack_weights_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(packed, order, slots, addend != nullptr,
+                                                                      weights);
   check_launch("unpack_weights");
 }
 

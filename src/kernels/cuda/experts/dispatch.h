@@ -29,13 +29,14 @@ template <class T>
 void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
                  int64_t tokens, int64_t n, void* workspace, Stream stream);
 
-// packed[slot] = weights[order[slot]], and the inverse: zero for pairs without a slot. S is float or double.
+// packed[slot] = weights[order[slot]], and the inverse: zero for pairs without a slot, plus the addend (null:
+// zero), which may be `weights`. S is float or double.
 template <class S>
 void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots,
                   Stream stream);
 template <class S>
-void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs,
-                    Stream stream);
+void unpack_weights(const S* packed, const int32_t* order, int64_t slots, const S* addend, S* weights,
+                    int64_t pairs, Stream stream);
 
 // Permutes rows from order [source][expert], counted by received[source * experts + expert], to
 // [expert][source], or back. At most `rows` rows; those past the counts are neither read nor written.
