@@ -66,6 +66,7 @@ Recipe random_recipe(std::mt19937_64& rng) {
       r.model.moe.scale = unit() + 1e-9;
       r.model.moe.capacity_factor = coin() ? 0 : unit() * 4;
       r.model.moe.pad = coin();
+      r.model.moe.receive_bound = coin() ? 0 : unit() * 4;
       r.model.moe.drop = pick(rng, {DropPolicy::Probability, DropPolicy::Position});
     }
     r.parallel.pp = pick<int64_t>(rng, {1, 1, 2, 3});
