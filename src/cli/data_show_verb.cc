@@ -58,7 +58,9 @@ Verb add_data_show(CLI::App& data) {
   auto o = std::make_shared<DataShowOptions>();
   CLI::App* show = data.add_subcommand(
       "show", "print the first documents; trained tokens are coloured, or between {+ and +} in a pipe");
-  show->add_option("PATH", o->path, "chat data (.jsonl), or prepared data: a folder or a token file")
+  show->add_option("PATH", o->path,
+                   "chat data (.jsonl or .parquet files, or a folder of them), or prepared data: a folder or "
+                   "a token file")
       ->required();
   show->add_option("-n", o->count, "how many")
       ->type_name("N")
@@ -70,11 +72,11 @@ Verb add_data_show(CLI::App& data) {
   o->chat.add_to(*show);
   show->add_flag("--json", o->json, "one JSON object per line: ids, trained flags, text");
   return {show, [=] {
-            if (!o->path.ends_with(".jsonl"))
+            if (tools::is_prepared(o->path))
               for (const char* name : {"--chat-template", "--format", "--loss", "--end-of-turn"})
                 if (show->get_option(name)->count() > 0)
-                  base::fail_user("{} applies to chat data (.jsonl); '{}' has been prepared with its own",
-                                  name, base::printable(o->path));
+                  base::fail_user("{} applies to chat data; '{}' has been prepared with its own", name,
+                                  base::printable(o->path));
             return data_show_action(*o);
           }};
 }

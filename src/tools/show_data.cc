@@ -55,12 +55,15 @@ std::string tokenizer_of(const base::Path& manifest) {
 
 }  // namespace
 
+bool is_prepared(const base::Path& path) {
+  return base::file_exists(prepared_paths(path).first.string() + ".bin");
+}
+
 std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
   const base::Path path = source.inputs.at(0);
   std::vector<ShownDocument> documents;
   const auto [prefix, manifest] = prepared_paths(path);
-  const bool is_prepared = base::file_exists(prefix.string() + ".bin");
-  if (!is_prepared && has_conversations(path)) {
+  if (!is_prepared(path) && has_conversations(path)) {
     if (source.tokenizer.empty()) base::fail_user("chat data needs --tokenizer, whose template renders it");
     const auto tokenizer = tokenizer::load_tokenizer(source.tokenizer);
     for (chat::Encoded& encoded : encode_first(source, count))
@@ -68,7 +71,7 @@ std::vector<ShownDocument> show_data(ChatSource source, size_t count) {
     if (documents.size() > count) documents.resize(count);
     return documents;
   }
-  if (!is_prepared) {
+  if (!is_prepared(path)) {
     if (!base::file_exists(path) && !base::directory_exists(path))
       base::fail_user("'{}' does not exist", base::printable(path.string()));
     base::fail_user("'{}' is neither chat data (.jsonl, .parquet) nor prepared data: there is no '{}.bin'",

@@ -19,8 +19,12 @@ struct ShownDocument {
   std::vector<Run> runs;
 };
 
-// The first `count` documents of chat data (.jsonl), or of prepared data (a folder, or a prefix of token
-// files), whose manifest names the tokenizer unless the source does. UserError if neither names one.
+// Whether there are token files at `path`.
+bool is_prepared(const base::Path& path);
+
+// The first `count` documents of chat data (files of lines or rows, or a folder), or of prepared data (a
+// folder, or a prefix of token files), whose manifest names the tokenizer unless the source does. UserError
+// if neither names one.
 std::vector<ShownDocument> show_data(ChatSource source, size_t count);
 
 }  // namespace quintet::tools

@@ -41,7 +41,7 @@ TEST_F(ChatVerbs, PrepareAndShow) {
   base::write_file_atomically(folder_ / "more/chat.ndjson", base::read_file(folder_ / "chat.jsonl"));
   for (const char* what : {"data show FOLDER/out", "data show FOLDER/out/tokens.bin",
                            "data show FOLDER/chat.jsonl --tokenizer FOLDER/tok -n 1",
-                           "data show FOLDER/more --tokenizer FOLDER/tok -n 1",
+                           "data show FOLDER/more --tokenizer FOLDER/tok -n 1 --loss assistant",
                            "data show FOLDER/more/chat.ndjson --tokenizer FOLDER/tok -n 1"}) {
     const Outcome shown = run(what);
     EXPECT_EQ(shown.code, 0) << shown.err;
