@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that take too long for every change. Every stage runs, even after one has failed; the last lines list them.
-# Some hours on 2 cores. With arguments only the named stages: docs, tidy, asan, tsan, coverage, cuda, repeat,
+# Some hours on 2 cores. With arguments only the named stages: docs, tidy, asan, tsan, pages, coverage, cuda, repeat,
 # mutate, layouts, parsers.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ seed=${FUZZ_SEED:-$(date +%s)}
 layouts=${FUZZ_LAYOUTS:-5000}
 seconds=${FUZZ_SECONDS:-600}
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(docs tidy asan tsan coverage cuda repeat mutate layouts parsers)
+[ ${#stages[@]} -gt 0 ] || stages=(docs tidy asan tsan pages coverage cuda repeat mutate layouts parsers)
 echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
 
 docs() { make docs; }
@@ -16,6 +16,7 @@ tidy() { make setup && tools/setup.sh --tidy && tools/tidy.sh --all && tools/tid
 all_under() { make setup && cmake --preset "$1" >/dev/null && cmake --build --preset "$1" && ctest --preset "$1"; }
 asan() { all_under asan-full; }
 tsan() { all_under tsan; }
+pages() { make test-pages; }
 coverage() { make coverage; }
 cuda() {
   if ! command -v nvcc >/dev/null; then
@@ -34,8 +35,8 @@ status=0
 report=()
 for stage in "${stages[@]}"; do
   case $stage in
-    docs | tidy | asan | tsan | coverage | cuda | repeat | mutate | layouts | parsers) ;;
-    *) echo "nightly: unknown stage '$stage'; expected docs, tidy, asan, tsan, coverage, cuda, repeat, mutate, layouts or parsers" >&2; exit 2 ;;
+    docs | tidy | asan | tsan | pages | coverage | cuda | repeat | mutate | layouts | parsers) ;;
+    *) echo "nightly: unknown stage '$stage'; expected docs, tidy, asan, tsan, pages, coverage, cuda, repeat, mutate, layouts or parsers" >&2; exit 2 ;;
   esac
   echo "== nightly: $stage"
   start=$SECONDS

@@ -71,7 +71,7 @@ int PrepareChatVerb::run(const std::vector<std::string>& inputs, const std::stri
     print(fmt::format(", {} of them trained ({:.1f} %)\n", base::thousands(prepared.trained),
                       100 * static_cast<double>(prepared.trained) / static_cast<double>(prepared.tokens)));
   if (prepared.straddling > 0)
-    print(fmt::format("note     {} a token lies across the edge of a trained part; it is trained\n",
+    print(fmt::format("note     {} a token spans the edge of a trained part; it is trained\n",
                       base::counted(prepared.straddling, "time")));
   return kExitGood;
 }

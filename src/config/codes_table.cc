@@ -13,19 +13,19 @@ constexpr ProblemCode kCodes[] = {
     {"Q1002", kOverridesAreKeyValue,
      "--set changes one key of the recipe, with its section: --set parallel.tp=4. The value is TOML; a word "
      "that is no TOML value is a string."},
-    {"Q1010", "unknown key",
+    {"Q1010", "every key is known",
      "The recipe has a key that Quintet does not know. Nothing is ignored silently, so a misspelt key is an "
      "error. The nearest key, or what another system's name is called here, is suggested; 'quintet recipe' "
      "lists all keys.",
      "parallel.tensor_parallel=2", ""},
-    {"Q1011", "type",
+    {"Q1011", "values have the type of their key",
      "The value has another type than the key takes: a string for a number, or a word that is none of the "
      "allowed ones.",
      "model.layers=\"four\"", "model.layers=4"},
-    {"Q1012", "limits",
+    {"Q1012", "numbers are within limits",
      "The number is outside the limits of its key, not finite, or missing where there is no default.",
      "parallel.zero=4", "parallel.zero=3"},
-    {"Q1013", "supported in this version",
+    {"Q1013", "this version supports the key",
      "The key or the word has a meaning, but this version cannot do it yet, or another key has replaced it.",
      "memory.offload=\"host\"", "memory.offload=\"none\""},
     {"Q1014", "paths are relative to the recipe",
@@ -377,7 +377,8 @@ constexpr ProblemCode kCodes[] = {
      "Ten times the largest published steps. The likely slip: batch.global counts sequences, not tokens.",
      "batch.global=4194304\ndata.seq_len=4096", "batch.global=1024"},
     {"Q1511", "the model is small enough to compile",
-     "A model of more than 2,048 blocks or 2^50 parameters is a slip of the keyboard.",
+     "Models of more than 2,048 blocks or 2^50 parameters are beyond what the compiler takes; check the "
+     "sizes.",
      "model.layers=1000000", "model.layers=100"},
     {"Q1512", "the step program is small enough to compile",
      "The program of a step lists every instruction of every micro-batch; fewer, larger micro-batches make "

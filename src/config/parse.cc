@@ -119,7 +119,7 @@ void add_unknown(Report& report, const std::string& key) {
     if (near.empty()) near = answer_elsewhere(key);
     if (near.empty()) near = nearest_key(key, known_keys().keys);
   }
-  report.add("unknown key", key, "is not a recipe key", near);
+  report.add("every key is known", key, "is not a recipe key", near);
 }
 
 // Collects the values of known keys and reports everything else.
@@ -132,14 +132,15 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
     const toml::table* inner = node.as_table();
     if (known.all.contains(key)) {
       if (inner != nullptr && !known.tables.contains(key))
-        report.add("type", key, "must be a value, not a section");
+        report.add("values have the type of their key", key, "must be a value, not a section");
       else
         leaves[key] = &node;
     } else if (known.sections.contains(key)) {
       if (inner != nullptr)
         flatten(*inner, key, leaves, report, places);
       else
-        report.add("type", key, fmt::format("must be a section, not a value; got {}", text_of(node)),
+        report.add("values have the type of their key", key,
+                   fmt::format("must be a section, not a value; got {}", text_of(node)),
                    fmt::format("[{}]", key));
     } else if (inner != nullptr && !inner->empty()) {
       flatten(*inner, key, leaves, report, places);
@@ -162,7 +163,7 @@ void refuse_replaced_keys(const Leaves& leaves, Report& report) {
     for (const toml::node& item : *list) add(item);
   else
     add(*leaf->second);
-  report.add("supported in this version", kFreezeKey,
+  report.add("this version supports the key", kFreezeKey,
              "is no longer a key: parameters are frozen by optimizer.groups, whose first match applies",
              fmt::format("optimizer.groups = [{}]", groups));
 }
@@ -174,7 +175,7 @@ void refuse_unsupported_keys(const Leaves& leaves, Report& report) {
     if (leaf == leaves.end()) continue;
     const std::string text = text_of(*leaf->second);
     if (later.neutral.empty() || text != later.neutral)
-      report.add("supported in this version", later.key, fmt::format("{} is not supported yet", text),
+      report.add("this version supports the key", later.key, fmt::format("{} is not supported yet", text),
                  later.neutral.empty() ? std::string("leave it out") : std::string(later.neutral));
   }
 }
@@ -195,7 +196,8 @@ class Reader {
  private:
   void wrong(const char* key, const toml::node& node, const std::string& expected,
              const std::string& nearest = {}) {
-    report_.add("type", key, fmt::format("must be {}, got {}", expected, text_of(node)), nearest);
+    report_.add("values have the type of their key", key,
+                fmt::format("must be {}, got {}", expected, text_of(node)), nearest);
   }
 
   void read(const char* key, const toml::node& node, std::string& field) {
@@ -314,7 +316,7 @@ class Reader {
   }
   void read(const char* key, const toml::node& node, std::vector<BatchStage>& field) {
     const auto refuse = [&](const std::string& why) {
-      report_.add("type", key, "must be a list of {until, global}; " + why,
+      report_.add("values have the type of their key", key, "must be a list of {until, global}; " + why,
                   "[{until = \"1B tokens\", global = 256}]");
     };
     const toml::array* array = node.as_array();
@@ -359,7 +361,7 @@ class Reader {
       for (const auto& [name, value] : *table) {
         const std::string where = fmt::format("{}.{}", key, name.str());
         if (!one(where.c_str(), name.str(), value, item))
-          report_.add("unknown key", where, fmt::format("is not a key of an entry of {}", key),
+          report_.add("every key is known", where, fmt::format("is not a key of an entry of {}", key),
                       base::nearest_word(std::string(name.str()), names)
                           .value_or(fmt::format("{}", fmt::join(names, ", "))));
       }
@@ -449,7 +451,7 @@ class Reader {
       else if (name == "update")
         read(where.c_str(), node, group.update);
       else
-        report_.add("unknown key", where, "is not a key of a parameter group",
+        report_.add("every key is known", where, "is not a key of a parameter group",
                     base::nearest_word(std::string(name.str()), kGroupKeys)
                         .value_or(fmt::format("{}", fmt::join(kGroupKeys, ", "))));
     }
@@ -479,7 +481,7 @@ class Reader {
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
     } else if (const RefusedWord* const other = find_refused_word(key, base::lower_case(*text))) {
-      report_.add(other->later ? "supported in this version" : "type", key,
+      report_.add(other->later ? "this version supports the key" : "values have the type of their key", key,
                   fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
     } else {

@@ -12,8 +12,9 @@ struct Problem {
   std::string key;      // dotted: "parallel.tp"
   std::string rule;     // what is wrong, with the values seen
   std::string nearest;  // the nearest legal value or key; empty when there is no suggestion
-  std::string name;     // of the rule: "type", "limits", "unknown key", or one of rule_names() (validate.h)
-  int line = 0;         // in the recipe file; 0 when the value does not come from the file
+  std::string
+      name;  // of the rule: "values have the type of their key", "numbers are within limits", "every key is known", or one of rule_names() (validate.h)
+  int line = 0;  // in the recipe file; 0 when the value does not come from the file
   // Where on that line the value is (an unknown key: the key), 1-based in characters, and the line's text.
   int column = 0, columns = 0;
   std::string source = {};

@@ -168,10 +168,11 @@ struct LimitChecker {
     if (!report.usable(key) || limits.contains(value)) return;
     if (which == Keys::Given && !given(key)) return;
     if (value == 0 && !given(key)) {
-      report.add("limits", key, "is required; it must be " + text_of(limits, integer));
+      report.add("numbers are within limits", key, "is required; it must be " + text_of(limits, integer));
       return;
     }
-    report.add("limits", key, fmt::format("must be {}, got {}", text_of(limits, integer), value),
+    report.add("numbers are within limits", key,
+               fmt::format("must be {}, got {}", text_of(limits, integer), value),
                nearest_in(limits, value, integer));
   }
 
@@ -189,7 +190,8 @@ struct LimitChecker {
   }
   void operator()(const char* key, const Length& value) {
     if (report.usable(key) && !is_sound(value))
-      report.add("limits", key, fmt::format("must be {}, got {}", kLengthWords, length_text(value)));
+      report.add("numbers are within limits", key,
+                 fmt::format("must be {}, got {}", kLengthWords, length_text(value)));
   }
   void operator()(const char* key, const std::vector<BatchStage>& stages) {
     for (const BatchStage& stage : stages) {
@@ -201,7 +203,8 @@ struct LimitChecker {
   requires std::is_enum_v<E>
   void operator()(const char* key, const E& value) {
     if (report.usable(key) && name_of(value).empty())
-      report.add("limits", key, fmt::format("has no value number {}", static_cast<int>(value)));
+      report.add("numbers are within limits", key,
+                 fmt::format("has no value number {}", static_cast<int>(value)));
   }
   template <class T>
   void operator()(const char*, const T&) {}

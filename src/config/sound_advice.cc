@@ -134,7 +134,8 @@ class Advice {
 
 // Whether the suggestion is a value that the whole key can be given, after a rule was broken.
 bool is_value_of_its_key(const Problem& p) {
-  for (const char* hiding : {"type", "limits", "unknown key", "supported in this version"})
+  for (const char* hiding : {"values have the type of their key", "numbers are within limits",
+                             "every key is known", "this version supports the key"})
     if (p.name == hiding) return false;
   const KeyFacts* key = find_key(p.key);
   if (key == nullptr || values_in(p.nearest).empty()) return false;  // an entry of a list, or words

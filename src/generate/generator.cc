@@ -131,19 +131,15 @@ std::vector<int32_t> Generator::answers(int64_t rows) {
 }
 
 std::vector<double> Generator::logits(int64_t row) {
-  const program::Program& p = rank_.compiled().program;
-  const auto buffer = std::find_if(p.buffers.begin(), p.buffers.end(),
-                                   [](const program::Buffer& b) { return b.name == "logits"; });
-  QUINTET_CHECK(buffer != p.buffers.end(), "the program samples nothing");
-  // Columns include the padding of a divided vocabulary.
-  int64_t columns = 0;
-  for (const program::Body& body : p.bodies)
+  const program::Operand* sampled = nullptr;
+  for (const program::Body& body : rank_.compiled().program.bodies)
     for (const program::Instr& i : body.instrs)
-      if (i.op == &graph::kSample) columns = i.in[0].type.size(1);
+      if (i.op == &graph::kSample) sampled = &i.in[0];
+  QUINTET_CHECK(sampled != nullptr, "the program samples nothing");
+  const int64_t columns = sampled->type.size(1);  // with the padding of a divided vocabulary
   const int64_t size = base::size_of(dtype_);
   const exec::HostBytes bytes =
-      rank_.executor().read({program::BufferId(static_cast<int32_t>(buffer - p.buffers.begin())),
-                             row * columns * size, vocab_ * size});
+      rank_.executor().read({sampled->buffer, sampled->offset_bytes + row * columns * size, vocab_ * size});
   std::vector<double> out(static_cast<size_t>(vocab_));
   for (size_t v = 0; v < out.size(); ++v)
     out[v] = train::read_element(bytes.data(), dtype_, static_cast<int64_t>(v));

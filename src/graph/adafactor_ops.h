@@ -1,9 +1,14 @@
 // Ops of Adafactor (optim/adafactor.cc, ops/adafactor.cc) and the table that they share.
 #pragma once
 
+#include <string_view>
+
 #include "graph/op.h"
 
 namespace quintet::graph {
+
+// The state with the averages of all parameters.
+inline constexpr std::string_view kFactorState = "optimizer/adafactor.averages";
 
 extern const OpDef kFactorSums, kUpdateFactors, kFactorNorms, kFactorSizes, kAdafactor;
 

@@ -48,7 +48,7 @@ void add_all(StepBuilder& b, std::span<Trained* const> params) {
                                  {"averages", averages},
                                  {"matrices", matrices},
                                  {"factors", graph::to_attribute(shapes)}};
-  const std::string name = "optimizer/adafactor.averages";
+  const std::string name(graph::kFactorState);
   const ValueId state = b.replicated_state(name, averages, /*of_squares=*/true);
   graph::Attrs attrs = settings;
   std::vector<ValueId> gradients, both;

@@ -6,7 +6,7 @@
 //   linear_dw  -> scaled_linear_dw(transposed quantize(dy), transposed quantize(x))
 //
 // x and w are E4M3, dy is E5M2. Weights are quantised where they are read: in the forward pass and again in
-// the backward pass. Of x the backward pass gets transposed codes, one byte per element, unless it keeps x
+// the backward pass. The backward pass reads transposed codes of x, one byte per element, unless it keeps x
 // itself anyway: then x is quantised again.
 //
 // Linears that read the same x (q, k and v; gate and up) form a set with three scales, one each for x, for

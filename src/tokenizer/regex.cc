@@ -35,8 +35,9 @@ std::string in_pcre2_spelling(std::string_view expression) {
       continue;
     }
     if (!expression.substr(i + 1).starts_with("1,") && !expression.substr(i + 1).starts_with("1}"))
-      base::fail_user("the regular expression '{}' repeats {}, which is supported from 1 up only",
-                      base::printable(expression), expression.substr(i, close + 2 - i));
+      base::fail_user(
+          "the regular expression '{}' repeats {}; possessive repetition is supported only from 1 upwards",
+          base::printable(expression), expression.substr(i, close + 2 - i));
     result.push_back('+');
     i = close + 1;
   }

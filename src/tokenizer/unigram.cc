@@ -136,7 +136,7 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& ids) const {
     } else if (unknown_) {
       ids.push_back(*unknown_);
     } else {
-      base::fail_user("the tokenizer has no token for '{}', and no token for what is unknown",
+      base::fail_user("the tokenizer has no token for '{}', and no unknown token (unk_id)",
                       base::printable(token));
     }
   }

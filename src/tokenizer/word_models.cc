@@ -66,7 +66,7 @@ WordLevel::WordLevel(const Json& description) {
 void WordLevel::encode(std::string_view word, std::vector<int32_t>& ids) const {
   const auto id = vocabulary_.id(word);
   if (!id && !unknown_)
-    base::fail_user("the tokenizer has no token for '{}', and no token for what is unknown",
+    base::fail_user("the tokenizer has no token for '{}', and no unknown token (unk_token)",
                     base::printable(word));
   ids.push_back(id ? *id : *unknown_);
 }

@@ -11,6 +11,7 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
+#include "graph/adafactor_ops.h"
 #include "graph/fp8_ops.h"
 #include "tools/assemble_tensors.h"
 #include "train/resume.h"
@@ -279,7 +280,7 @@ class Comparison {
     for (size_t i = 0; i < b.states.size(); ++i) {
       const auto &x = a.states[i].values, &y = b.states[i].values;
       // Adafactor's averages of squared gradients have twice their relative error.
-      if (b.states[i].name == "optimizer/adafactor.averages") {
+      if (b.states[i].name == graph::kFactorState) {
         const double error = relative + changes + clip_error(static_cast<size_t>(number) - 1);
         add(Kind::Moment, b.states[i].name, number, norm(x), norm(y), distance(x, y),
             2 * kConfidence * error * norm(y), norm(y));

@@ -1,4 +1,4 @@
-// That all ranks of a job run the same recipe and the programs that rank 0 has verified together.
+// Checks that all ranks of a job run the same recipe and the programs that rank 0 has verified together.
 #pragma once
 
 #include <exception>

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "base/row_order.h"
 #include "base/split_float.h"
+#include "graph/adafactor_ops.h"
 #include "optim/schedule.h"
 #include "program/fp8_ops.h"
 #include "train/agreement.h"
@@ -491,9 +492,9 @@ void Rank::check_replicas() {
     hash.add({read(state.range).data(), static_cast<size_t>(state.range.bytes)});
   std::set<std::string_view> kinds;
   for (const State& state : states())
-    kinds.insert(state.name == graph::kAmaxState                ? "fp8 magnitudes"
-                 : state.name == "optimizer/adafactor.averages" ? "averages of the optimizer"
-                                                                : "router biases");
+    kinds.insert(state.name == graph::kAmaxState     ? "fp8 magnitudes"
+                 : state.name == graph::kFactorState ? "averages of the optimizer"
+                                                     : "router biases");
   compare(hash.value(), world_.world(), fmt::format("{}", fmt::join(kinds, " or ")));
 }
 

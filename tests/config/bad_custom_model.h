@@ -18,11 +18,15 @@ inline std::vector<Bad> bad_custom_model() {
        {"places the dim \"channels\", but only a custom model has dims of its own"},
        "leave it out"},
       {{"parallel.dims.channels='pt'"},
-       "type",
+       "values have the type of their key",
        "parallel.dims",
        {"must be one of \"none\", \"tp\""},
        "\"tp\""},
-      {{"parallel.dims=3"}, "type", "parallel.dims", {"a table of dims and axes"}, "{ channels = \"tp\" }"},
+      {{"parallel.dims=3"},
+       "values have the type of their key",
+       "parallel.dims",
+       {"a table of dims and axes"},
+       "{ channels = \"tp\" }"},
   };
 }
 

@@ -151,7 +151,9 @@ TEST(Nearest, SuggestionsAreAcceptedByAllRules) {
   std::set<std::string> followed;
   for (const Bad& bad : bad_recipes())
     for (const Problem& p : problems_with(bad.overrides)) {
-      if (p.name == "limits" || p.name == "type" || find_key(p.key) == nullptr) continue;
+      if (p.name == "numbers are within limits" || p.name == "values have the type of their key" ||
+          find_key(p.key) == nullptr)
+        continue;
       for (const std::vector<std::string>& sets : proposals(p)) {
         followed.insert(p.name);
         std::vector<std::string> mended = bad.overrides;
@@ -182,7 +184,9 @@ TEST(Nearest, SuggestionsCauseNoOtherProblem) {
     std::set<std::pair<std::string, std::string>> known;
     for (const Problem& p : before) known.emplace(p.name, p.key);
     for (const Problem& p : before) {
-      if (p.name == "limits" || p.name == "type" || find_key(p.key) == nullptr) continue;
+      if (p.name == "numbers are within limits" || p.name == "values have the type of their key" ||
+          find_key(p.key) == nullptr)
+        continue;
       for (const std::vector<std::string>& proposal : proposals(p)) {
         ++followed;
         std::vector<std::string> mended = sets;

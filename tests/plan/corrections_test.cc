@@ -226,8 +226,10 @@ TEST(Corrections, OneReplicaOf405BOn64) {
 // Pp 16 with tp 8 is 128 GPUs: 16 nodes of eight.
 TEST(Corrections, SixteenStagesOfTpEight) {
   const hardware::Cluster c = hardware::parse_cluster("16x8 h100");
-  EXPECT_EQ(c.world(), 16 * 8);
-  EXPECT_EQ(c.world() / c.per_node, 16);
+  const config::Recipe recipe =
+      small_llama({"model.layers=16", "model.kv_heads=8", "parallel.pp=16", "parallel.tp=8"});
+  EXPECT_EQ(recipe.parallel.world(), c.world());
+  EXPECT_EQ(recipe.parallel.world() / c.per_node, 16);
 }
 
 // 32 GB / 16 B is 2B; 8B needs 128 GB.

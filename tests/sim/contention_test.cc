@@ -107,7 +107,7 @@ TEST(Contention, LatencyIsNotShared) {
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce}), {3, 1}, {0, 0}, 1), (Ends{3, 1}));
 }
 
-// On whole worlds: never faster than without contention, and at most as slow as serialising everything.
+// On whole worlds: never faster than without contention.
 TEST(Contention, NeverHelps) {
   for (const program::testing::Layout& layout : program::testing::all_layouts()) {
     SCOPED_TRACE(layout.name);

@@ -90,14 +90,17 @@ TEST(RunData, CurriculumVisitsShortSequencesFirst) {
   const train::RunData data = train::load_data(
       run.recipe(run.blend() + Sets{"data.curriculum.by=\"length\"", "data.packing=\"best-fit\""}));
   const data::Mixture& mixture = data.train.mixture();
-  std::vector<int64_t> last(2, 0), taken(2, 0);
+  std::vector<int64_t> first(2, -1), last(2, 0), taken(2, 0);
   for (int64_t p = 0; taken[0] < mixture.dataset(0).size() && taken[1] < mixture.dataset(1).size(); ++p) {
     const auto pick = mixture.at(p);
     const int64_t labels = mixture.dataset(pick->set).valid_labels(pick->sample);
     const auto set = static_cast<size_t>(pick->set);
     EXPECT_GE(labels, last[set]);
+    if (first[set] < 0) first[set] = labels;
     last[set] = labels, ++taken[set];
   }
+  // Lengths differ, so the order means something.
+  EXPECT_LT(first[0], last[0]);
 }
 
 // A number per document, as numpy.save writes it: little-endian doubles after a header of 118 + 10 bytes.

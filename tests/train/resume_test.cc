@@ -143,6 +143,27 @@ TEST(Resume, AStoppedRunContinuesInEveryBit) {
   expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
 }
 
+// Stopped within a stage, whose end counts sequences; one more stage begins after the stop.
+TEST(Resume, AGrowingBatchContinuesWhereItWas) {
+  const SmallRun whole, stopped;
+  const Sets sets = {"batch.global=16",
+                     "run.steps=7",
+                     "checkpoint.every=2",
+                     "batch.ramp=[{until=2, global=4}, {until='22 sequences', global=8}]",
+                     "optimizer.schedule.kind=cosine",
+                     "optimizer.schedule.warmup='300 tokens'"};
+  whole.train(sets);
+  EXPECT_EQ(stopped.train(sets, stop_after(3)).summary.steps, 3);
+  stopped.train(sets);
+  expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+  std::vector<int64_t> sequences;
+  for (const nlohmann::json& m : test::read_metrics(stopped.run_folder().metrics()))
+    sequences.push_back(m.at("sequences"));
+  EXPECT_EQ(sequences, (std::vector<int64_t>{4, 8, 16, 24, 40, 56, 72}));
+  const std::string last = "run/checkpoints/step-00000007";
+  EXPECT_TRUE(tensors_of(whole / last) == tensors_of(stopped / last));
+}
+
 // Everything that a manifest has beside tensors is needed: without it, or with another value, the run is
 // refused or goes on differently.
 TEST(Resume, EveryPartOfTheStateMatters) {
