@@ -15,6 +15,7 @@ namespace quintet::checkpoint {
 namespace {
 
 constexpr size_t kOpenFiles = 8;
+constexpr int64_t kLargestHeader = (int64_t{100} << 20) + 8;  // the limit set by safetensors
 constexpr int64_t kBypassFrom = int64_t{1} << 20;  // smaller ones are faster when the system reads ahead
 
 }  // namespace
@@ -46,6 +47,9 @@ Reader::File Reader::opened(int index) {
   if (file->size() != entry.bytes)
     base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file->path().string(),
                     file->size() < entry.bytes ? "truncated" : "damaged", file->size(), entry.bytes);
+  if (entry.header_bytes > kLargestHeader)
+    base::fail_user("'{}' cannot have a header of {} bytes: {} are allowed", file->path().string(),
+                    entry.header_bytes, kLargestHeader);
   if (!checked_.contains(index)) {
     std::vector<std::byte> header(static_cast<size_t>(entry.header_bytes));
     file->read(0, header);
@@ -160,6 +164,7 @@ int64_t Reader::verify() {
     const Piece* piece;
     size_t index;
   };
+  std::atomic<int64_t> bytes = verify_headers();  // first: what follows takes the manifest at its word
   std::vector<Chunk> chunks;
   for (const SavedTensor& tensor : manifest_.tensors) {
     std::vector<Run> runs;
@@ -180,7 +185,6 @@ int64_t Reader::verify() {
     return std::tuple(a.piece->file, a.piece->position, a.index) <
            std::tuple(b.piece->file, b.piece->position, b.index);
   });
-  std::atomic<int64_t> bytes = verify_headers();
   const int64_t full = manifest_.tensor_bytes() / manifest_.chunk_bytes;
   base::parallel_for(
       static_cast<int>(std::min<int64_t>(kReadThreads, 1 + full)), chunks.size(), [&](size_t i) {

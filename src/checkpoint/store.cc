@@ -26,6 +26,13 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
+// Of a checkpoint's folder: the manifest and the shards, finished or not.
+bool is_own_file(std::string_view name) {
+  if (name.ends_with(".tmp")) name.remove_suffix(4);
+  if (name == kManifestFile) return true;
+  return name.ends_with(".safetensors") && (name.starts_with("rank-") || name.starts_with("frozen-"));
+}
+
 // The tensors of the shards are those that the ranks agreed to save.
 void check_tensors(const Manifest& m, const std::vector<TensorInfo>& expected) {
   QUINTET_CHECK(m.tensors.size() == expected.size(), "{} tensors were saved, expected {}", m.tensors.size(),
@@ -45,13 +52,18 @@ void check_tensors(const Manifest& m, const std::vector<TensorInfo>& expected) {
 
 base::Path Store::folder_of(int64_t step) const { return folder_ / name_of(step); }
 
-void Store::require_own() const {
+std::optional<int64_t> Store::latest() const {
   constexpr int64_t kLongest = 64;
   const base::Path latest = folder_ / kLatestFile;
   std::string name;
   if (base::file_exists(latest) && base::size_of_file(latest) <= kLongest) name = base::read_file(latest);
   while (!name.empty() && name.back() == '\n') name.pop_back();
-  if ((base::file_exists(latest) && !step_of(name)) || base::directory_exists(latest))
+  return step_of(name);
+}
+
+void Store::require_own() const {
+  const base::Path latest = folder_ / kLatestFile;
+  if ((base::file_exists(latest) && !this->latest()) || base::directory_exists(latest))
     base::fail_user(
         "'{}' is not a pointer of this program and would be replaced; choose another folder with "
         "checkpoint.dir",
@@ -149,10 +161,22 @@ int Store::abandon_after(int64_t step) {
 }
 
 void Store::remove(const Entry& entry) {
+  if (std::filesystem::is_symlink(entry.folder)) return files_->remove_file(entry.folder);
   files_->remove_file(entry.folder / kManifestFile);
   files_->sync_directory(entry.folder);  // the manifest goes first also after a crash
-  for (const base::Path& name : base::list_folder(entry.folder)) files_->remove_file(entry.folder / name);
-  files_->remove_directory(entry.folder);
+  bool others = false;
+  for (const base::Path& name : base::list_folder(entry.folder)) {
+    if (is_own_file(name.string()))
+      files_->remove_file(entry.folder / name);
+    else
+      others = true;
+  }
+  if (!others) files_->remove_directory(entry.folder);
+}
+
+void Store::clear() {
+  files_->remove_file(folder_ / kLatestFile);  // first: it must not name a folder that is half gone
+  for (const Entry& entry : list()) remove(entry);
 }
 
 namespace {

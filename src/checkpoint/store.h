@@ -31,8 +31,9 @@ class Store {
   const base::Path& folder() const { return folder_; }
   base::Path folder_of(int64_t step) const;
 
-  std::vector<Entry> list() const;      // by step
-  std::optional<Entry> newest() const;  // complete
+  std::vector<Entry> list() const;        // by step
+  std::optional<Entry> newest() const;    // complete
+  std::optional<int64_t> latest() const;  // the step that the pointer "latest" names
 
   // UserError if the folder has a file "latest" that the store did not write, such as DeepSpeed's: saving
   // would replace it.
@@ -50,7 +51,11 @@ class Store {
   // Renames checkpoints after a step, complete or not, to names that no reader looks for ("abandoned-1-..."):
   // a run that goes back to the step would otherwise mix with them. Returns how many.
   int abandon_after(int64_t step);
+  // Removes a checkpoint. What else is in its folder stays, and the folder with it; of a link only the link
+  // goes.
   void remove(const Entry& entry);
+  // Removes every checkpoint, complete or not.
+  void clear();
 
  private:
   base::Path folder_;

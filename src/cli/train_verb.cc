@@ -14,6 +14,7 @@
 #include "cli/verbs.h"
 #include "config/codes.h"
 #include "config/environment.h"
+#include "config/parse.h"
 #include "observe/console.h"
 #include "report/run_page.h"
 #include "tools/generate.h"
@@ -56,6 +57,20 @@ void require_recipe_stays(const std::string& file, const train::RunFolder& folde
         base::printable(file));
 }
 
+// The recipe of a run folder names that folder. In one that was moved or copied it names another.
+void require_in_place(const std::string& file, const std::string& run_dir) {
+  const base::Path folder = std::filesystem::absolute(file).parent_path();
+  const train::RunFolder here(folder);
+  std::error_code none;
+  if (std::filesystem::equivalent(file, here.recipe_file(), none) && base::file_exists(here.facts()) &&
+      !std::filesystem::equivalent(folder, run_dir, none) && config::load(file).run.dir == run_dir)
+    config::fail_coded(
+        config::kFolderIsFree,
+        "'{}' is the recipe of a run that was moved or copied from '{}': --run-dir {} continues it "
+        "here",
+        base::printable(file), run_dir, folder.string());
+}
+
 void report_dry_run(const TrainOptions& o, const train::RunResult& result, observe::Console& console) {
   console.print_line(
       fmt::format("{:<13}ready for {} steps: compiled and verified, data, memory and run folder "
@@ -92,6 +107,7 @@ int train_action(const TrainOptions& o) {
   const auto load = [&] {
     config::Recipe recipe = o.recipe.load();
     if (o.overwrite) require_recipe_stays(o.recipe.path, train::RunFolder(recipe.run.dir));
+    if (o.recipe.run_dir.empty()) require_in_place(o.recipe.path, recipe.run.dir);
     for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
       if (!launch || launch->rank == 0)
         console.print_line("warning: " + warning, {.style = observe::Style::Warning});
@@ -107,12 +123,15 @@ int train_action(const TrainOptions& o) {
   const train::RunEnd end = result.summary.end;
   if (result.is_first) {
     console.print_line("");
+    const bool complete = result.incomplete.empty();
     if (end == train::RunEnd::Interrupted)
       console.print_line(fmt::format(
-          "interrupted {} step {}; checkpoint {}saved, the same command continues",
-          result.abandoned_step > 0 ? "in" : "after", std::max(result.abandoned_step, result.summary.steps),
-          result.abandoned_step > 0 ? fmt::format("of step {} ", result.summary.steps) : std::string()));
-    const bool complete = result.incomplete.empty();
+          "interrupted {} step {}; {}", result.abandoned_step > 0 ? "in" : "after",
+          std::max(result.abandoned_step, result.summary.steps),
+          complete ? fmt::format("checkpoint {}saved, the same command continues",
+                                 result.abandoned_step > 0 ? fmt::format("of step {} ", result.summary.steps)
+                                                           : std::string())
+                   : "the run folder is incomplete: see below before you continue"));
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
       console.print_line(line, observe::kLabelled);
@@ -129,8 +148,9 @@ int train_action(const TrainOptions& o) {
       observe::Console::standard_error().print_line(
           "quintet: the run folder is incomplete: " + base::with_code(result.incomplete, "Q9004"), kFailure);
   }
+  if (!result.incomplete.empty()) return kExitFailure;
   if (end == train::RunEnd::Interrupted) return kExitSignal + result.signal;
-  return end == train::RunEnd::NonFinite || !result.incomplete.empty() ? kExitFailure : kExitGood;
+  return end == train::RunEnd::NonFinite ? kExitFailure : kExitGood;
 }
 
 }  // namespace

@@ -337,7 +337,7 @@ constexpr KeyDoc kKeys[] = {
     {"checkpoint.every",
      "Interval between checkpoints: steps, a time, or auto (from the cost of a save and the failure rate). "
      "0: only "
-     "when a signal stops the run.",
+     "at the end, or when a signal stops the run.",
      "\"10min\""},
     {"checkpoint.keep", "Newest checkpoints that stay on disk.", "3"},
     {"checkpoint.keep_every",

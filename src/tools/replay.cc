@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/scratch_folder.h"
 #include "checkpoint/store.h"
 #include "config/parse.h"
+#include "config/print.h"
 #include "train/checkpointer.h"
 #include "train/loop.h"
 #include "train/resume.h"
+#include "train/run_state.h"
 
 namespace quintet::tools {
 namespace {
@@ -30,6 +34,45 @@ nlohmann::json record_of(const base::Path& metrics, int64_t step) {
     at = end + 1;
   }
   base::fail_user("{} has no record of step {}", metrics.string(), step);
+}
+
+// Numbers that are not finite are null in JSON.
+double recorded(const nlohmann::json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_number() ? found->get<double>() : std::nan("");
+}
+
+train::RunState state_of(const base::Path& folder) {
+  const base::Path manifest = folder / checkpoint::kManifestFile;
+  return train::parse_run_state(checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run,
+                                manifest.string());
+}
+
+// What the user had allowed to change after a checkpoint.
+std::vector<std::string> changed_keys(const train::RunState& before, const config::Recipe& recipe,
+                                      int64_t schedule_steps) {
+  const config::Recipe saved = config::parse(before.recipe, {}, "checkpoint");
+  std::vector<std::string> keys;
+  const auto a = config::key_texts(saved), b = config::key_texts(recipe);
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i] && train::is_exact_key(a[i].key)) keys.push_back(a[i].key);
+  if (schedule_steps != before.schedule_steps || saved.optimizer.schedule != recipe.optimizer.schedule)
+    keys.push_back("optimizer.schedule");
+  return keys;
+}
+
+// A run may have begun with a checkpoint of another one.
+void start_as_recorded(const train::RunFolder& folder, train::RunOptions& options) {
+  const auto facts = nlohmann::json::parse(base::read_file(folder.facts()), nullptr, false);
+  if (!facts.is_object() || !facts.contains("from")) return;
+  options.from = facts.at("from").value("checkpoint", std::string());
+  options.weights_only = facts.at("from").value("weights_only", false);
+  options.load = facts.at("from").value("load", std::vector<std::string>());
+  if (!base::file_exists(options.from / checkpoint::kManifestFile))
+    base::fail_user(
+        "the run in '{}' began with the checkpoint '{}', which is gone, and has none of its own before "
+        "this step",
+        folder.path().string(), options.from.string());
 }
 
 }  // namespace
@@ -49,17 +92,25 @@ Replay replay(const base::Path& run_folder, int64_t step,
   recipe.run.dir = run_folder.string();
   Replay result{.step = step, .numbers = {}};
   train::RunOptions options;
+  std::optional<train::RunState> before, after;
   for (const checkpoint::Entry& entry : checkpoint::Store(train::checkpoint_folder(recipe)).list()) {
-    if (!entry.complete || entry.step >= step) continue;
-    options.from = entry.folder;
-    result.from = entry.step;
-  }
-  if (!options.from.empty()) {
-    const base::Path manifest = options.from / checkpoint::kManifestFile;
-    recipe = train::recipe_of(checkpoint::parse_manifest(base::read_file(manifest), manifest.string()),
-                              manifest.string());
+    if (!entry.complete) continue;
+    if (entry.step < step) {
+      options.from = entry.folder;
+      result.from = entry.step;
+      before = state_of(entry.folder);
+    } else if (!after) {
+      after = state_of(entry.folder);
+    }
   }
   const base::ScratchFolder scratch;  // not in the run folder, which may be read-only
+  // The recipe that the step was run with: that of the next checkpoint, or else the run's.
+  if (after) recipe = config::parse(after->recipe, {}, "checkpoint");
+  if (before)
+    options.allow = changed_keys(*before, recipe, after ? after->schedule_steps : before->schedule_steps);
+  else
+    start_as_recorded(folder, options);
+  const Scratch scratch(run_folder / fmt::format("replay-{}", step));
   recipe.run.dir = scratch.path().string();
   recipe.run.backend = config::BackendKind::Local;
   recipe.checkpoint = {};
@@ -72,7 +123,7 @@ Replay replay(const base::Path& run_folder, int64_t step,
     done = true;
     for (const auto& [name, now] :
          {std::pair{"loss", r.loss}, std::pair{"grad_norm", r.grad_norm}, std::pair{"lr", r.lr}})
-      result.numbers.push_back({name, now, record.value(name, 0.0)});
+      result.numbers.push_back({name, now, recorded(record, name)});
   };
   options.interrupted = [&] { return done ? kStopped : 0; };
   train::run([&] { return recipe; }, options);

@@ -12,7 +12,7 @@ namespace quintet::tools {
 struct ReplayedNumber {
   std::string name;  // as in metrics.jsonl
   double now = 0, recorded = 0;
-  bool is_equal() const { return now == recorded; }
+  bool is_equal() const { return now == recorded || (now != now && recorded != recorded); }
 };
 
 struct Replay {

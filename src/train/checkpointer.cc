@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <initializer_list>
 #include <thread>
 
 #include "base/clock.h"
@@ -20,7 +22,8 @@ using Unit = config::SaveInterval::Unit;
 
 namespace {
 
-constexpr double kSecond = 1e9;           // in nanoseconds
+constexpr double kSecond = 1e9;  // in nanoseconds
+constexpr std::chrono::hours kLongestSave{1};
 constexpr double kFirstAutoSeconds = 60;  // before the first save was measured
 constexpr double kShortestAutoSeconds = 1;
 constexpr int64_t kDeadlineMargin = 30;  // seconds, in addition to two steps and two saves
@@ -28,6 +31,28 @@ constexpr double kAssumedRate = 256e6;   // bytes per second of a rank, before t
 constexpr size_t kNotStaged = SIZE_MAX;
 constexpr int64_t kStagedAtOnce = int64_t{32} << 20;  // then the thread that writes may go on
 constexpr int64_t kOtherBytes = int64_t{1} << 20;     // headers and manifest, for each rank
+
+// While it lives, calls wait longer for their peers than in a step. Calls of all ranks match, so that none is
+// waiting when the usual time applies again.
+class Patience {
+ public:
+  Patience(comm::World& world, std::chrono::seconds usual) : world_(world), usual_(usual) {
+    world_.set_timeout(usual_ + kLongestSave);
+  }
+  ~Patience() { world_.set_timeout(usual_); }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+ private:
+  comm::World& world_;
+  const std::chrono::seconds usual_;
+};
+
+// Folders that a failed attempt has made.
+void remove_if_empty(std::initializer_list<base::Path> folders) {
+  std::error_code ignored;
+  for (const base::Path& folder : folders) std::filesystem::remove(folder, ignored);
+}
 
 }  // namespace
 
@@ -73,14 +98,22 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
 
 Checkpointer::~Checkpointer() = default;
 
-void Checkpointer::require_space() const {
+void Checkpointer::require_space(bool replace) const {
   const auto& options = recipe_.checkpoint;
-  int64_t bytes = kOtherBytes * world_.size(), present = 0;
+  int64_t bytes = kOtherBytes * world_.size(), present = 0, freed = 0;
   for (const checkpoint::TensorInfo& t : tensors_) bytes += t.bytes();
-  for (const checkpoint::Entry& entry : store_.list()) present += entry.complete;
+  for (const checkpoint::Entry& entry : store_.list()) {
+    if (!replace && entry.complete) {
+      ++present;
+      continue;
+    }
+    // begin() removes it.
+    for (const base::Path& file : base::list_files(entry.folder)) freed += base::size_of_file(file);
+  }
   // Without checkpoint.every there is one save, at the end.
   const int64_t count = options.every.is_on() ? options.keep + 1 - present : 1,
-                needed = bytes * std::max<int64_t>(1, count), free = base::free_bytes(store_.folder());
+                needed = bytes * std::max<int64_t>(1, count),
+                free = base::free_bytes(store_.folder()) + freed;
   if (free < needed)
     config::fail_coded(config::kDiskHasRoom,
                        "checkpoints need {} in '{}', {} each, and {} is free: free some space, keep fewer "
@@ -102,8 +135,9 @@ void Checkpointer::require_space() const {
 }
 
 void Checkpointer::begin(int64_t step, bool replace) {
+  if (replace) store_.clear();
   for (const checkpoint::Entry& entry : store_.list())
-    if (replace || !entry.complete) store_.remove(entry);
+    if (!entry.complete) store_.remove(entry);
   if (const int count = store_.abandon_after(step); count > 0)
     say_(fmt::format("{} checkpoint{} after step {} set aside in {}", count, count == 1 ? "" : "s", step,
                      store_.folder().string()));
@@ -156,7 +190,18 @@ void Checkpointer::advance(const Flags& reduced) {
 
 void Checkpointer::commit(checkpoint::Store& store, int64_t step, bool prune) {
   store.commit(step, world_.size(), std::move(run_), tensors_);
-  if (prune) store.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
+  if (!prune) return;
+  try {
+    store.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
+  } catch (const base::UserError& e) {  // this checkpoint is complete all the same
+    not_pruned_ = base::without_code(e.what());
+  }
+}
+
+void Checkpointer::say_not_pruned() {
+  if (!not_pruned_.empty())
+    say_(fmt::format("warning: older checkpoints stay in '{}': {}", store_.folder().string(), not_pruned_));
+  not_pruned_.clear();
 }
 
 // The job of this phase is done on all ranks, or has failed on one.
@@ -181,6 +226,7 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
   }
   phase_ = Phase::Idle;
   written_ns_ = base::now_ns() - begin_ns_;
+  say_not_pruned();
   if (first)
     say_(fmt::format("checkpoint of step {} complete: {} in {}{}", step_,
                      store_.folder_of(step_).filename().string(), base::human_duration(written_ns_),
@@ -194,6 +240,8 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
 // Collective check that no rank failed: the message of the lowest one that did. What is not a UserError ends
 // the job.
 std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_ptr& failure) {
+  // Ranks write at different speeds, and rank 0 alone commits: that is not a hang.
+  const Patience patience(world_, std::chrono::seconds(recipe_.run.timeout));
   comm::Communicator& comm = world_.world();
   int64_t lowest = failure ? world_.size() - world_.rank().value : 0;
   comm.all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
@@ -323,8 +371,17 @@ void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool sta
 }
 
 void Checkpointer::save(int64_t step) {
+  const int64_t waiting_ns = base::now_ns();
+  const bool waits = phase_ != Phase::Idle;
   finish();
   begin_ns_ = last_ns_ = base::now_ns();
+  if (waits && world_.rank().value == 0 && !has_waited_) {
+    has_waited_ = true;
+    say_(
+        fmt::format("warning: training waited {} for the checkpoint before to be written: a larger "
+                    "checkpoint.every or checkpoint.bandwidth avoids that",
+                    base::human_duration(begin_ns_ - waiting_ns)));
+  }
   step_ = last_step_ = step;
   if (staging_.empty()) {
     if (const auto failure = try_save(store_, step, true)) fail(*failure);
@@ -389,6 +446,7 @@ std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& s
   if (&store == &store_ && num_updated_ < pieces_.size())
     frozen_ = store.folder_of(step) / checkpoint::frozen_name(world_.rank().value);
   written_ns_ = base::now_ns() - begin_ns_;
+  say_not_pruned();
   if (first)
     say_(fmt::format("checkpoint of step {} complete: {} in {}", step, store.folder_of(step).string(),
                      base::human_duration(written_ns_)));
@@ -414,6 +472,7 @@ Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
     failure = try_save(store, step, i < 2 && older == Older::Prune);
     if (!failure) return {.folder = store.folder_of(step), .failures = i < 2 ? "" : failures};
     if (i != 1) note();
+    if (i >= 2 && world_.rank().value == 0) remove_if_empty({store.folder(), elsewhere[i - 2]});
   }
   fail({.rank = failure->rank, .text = failures});
 }

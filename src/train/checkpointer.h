@@ -38,8 +38,8 @@ class Checkpointer {
   ~Checkpointer();
 
   // UserError unless the disk has room for checkpoint.keep checkpoints and one more; a warning if it has none
-  // for those of checkpoint.keep_every. Rank 0.
-  void require_space() const;
+  // for those of checkpoint.keep_every. What begin() will remove counts as free. Rank 0.
+  void require_space(bool replace = false) const;
   // Before the first step, on rank 0 with the run folder's lock held: sets aside checkpoints after `step`, or
   // removes all of them with `replace`, and removes what interrupted saves have left.
   void begin(int64_t step, bool replace);
@@ -102,6 +102,7 @@ class Checkpointer {
   [[noreturn]] void fail(const Failure& failure);
   std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, bool prune);
   void commit(checkpoint::Store& store, int64_t step, bool prune);
+  void say_not_pruned();
   void stage(size_t count);
   void await_staged(size_t piece);
   bool link_frozen(int64_t step);
@@ -135,6 +136,8 @@ class Checkpointer {
   std::optional<int64_t> deadline_;
   std::chrono::milliseconds pause_{2000};  // a full disk may have been cleared by then
   checkpoint::Json run_;
+  std::string not_pruned_;      // why; empty: all were, or none is known yet
+  bool has_waited_ = false;     // for a save that was still in progress when the next one was due
   checkpoint::Background job_;  // last: it uses the others
 };
 

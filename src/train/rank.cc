@@ -425,17 +425,24 @@ std::map<std::string, double> Rank::scalar_states() const {
   return values;
 }
 
-void Rank::set_scalar_states(const std::map<std::string, double>& values) {
+std::vector<std::string> Rank::set_scalar_states(const std::map<std::string, double>& values) {
   const program::Program& p = compiled_->program;
+  std::vector<std::string> unset;
   for (const program::ScalarDecl& s : p.scalar_table) {
+    if (s.kind != program::ScalarKind::State) continue;
     const auto found = values.find(s.name);
-    if (s.kind != program::ScalarKind::State || found == values.end()) continue;
+    if (found == values.end() || (s.dtype == DType::I64 && (!(std::abs(found->second) < 0x1p53) ||
+                                                            std::trunc(found->second) != found->second))) {
+      unset.push_back(s.name);
+      continue;
+    }
     write({p.scalars, p.scalar_slot(s.name) * program::kScalarBytes, 8}, [&](std::byte* to) {
       const auto integer = static_cast<int64_t>(found->second);
       std::memcpy(to, s.dtype == DType::I64 ? static_cast<const void*>(&integer) : &found->second, 8);
     });
     if (s.name == scalars::kLossScale) loss_scale_ = found->second;
   }
+  return unset;
 }
 
 void Rank::create_replica_groups() {

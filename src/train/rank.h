@@ -168,8 +168,9 @@ class Rank {
 
   // Scalars that a step changes and the next one reads (program::ScalarKind::State), the same on all ranks.
   std::map<std::string, double> scalar_states() const;
-  // Only of names that the program has; the others keep their values.
-  void set_scalar_states(const std::map<std::string, double>& values);
+  // Only of names that the program has. Returns those of the program that have no usable value here, which
+  // keep theirs.
+  std::vector<std::string> set_scalar_states(const std::map<std::string, double>& values);
   SpikeGuard& spike_guard() { return spikes_; }
   const comm::World& world() const { return world_; }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -66,7 +67,8 @@ void require_known_keys(const std::vector<std::string>& allow) {
 void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, const StartOptions& options,
                    Start& start) {
   start.schedule_steps = state.schedule_steps;
-  const bool longer = recipe.run.steps != saved.run.steps;
+  // Also when the length changed at an earlier checkpoint, and the same command is given again.
+  const bool longer = recipe.run.steps != saved.run.steps || state.schedule_steps != saved.run.steps;
   if (is_allowed(options, "optimizer.schedule.kind")) {
     start.schedule_steps = 0;
     return;
@@ -76,11 +78,16 @@ void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, c
                        recipe.optimizer.schedule.kind == config::ScheduleKind::Wsd;
   recipe.optimizer.schedule = saved.optimizer.schedule;
   recipe.optimizer.weight_decay_ramp = saved.optimizer.weight_decay_ramp;
-  start.lines.push_back(fmt::format(
-      "run.steps is {}, {} when the checkpoint was saved{}", recipe.run.steps, saved.run.steps,
-      changes
-          ? "; the learning-rate schedule stays as saved (--allow optimizer.schedule applies the recipe's)"
-          : ""));
+  std::string line;
+  if (recipe.run.steps != saved.run.steps)
+    line =
+        fmt::format("run.steps is {}, {} when the checkpoint was saved", recipe.run.steps, saved.run.steps);
+  if (changes)
+    line += fmt::format(
+        "{}the learning-rate schedule stays that of {} steps (--allow optimizer.schedule "
+        "applies the recipe's)",
+        line.empty() ? "" : "; ", state.schedule_steps);
+  if (!line.empty()) start.lines.push_back(std::move(line));
 }
 
 void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOptions& options,
@@ -206,8 +213,8 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
 // recipe that somebody has written or edited.
 bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, const Recipe& recipe) {
   if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
-  // The first is older than the second, and both are there until a run ends by itself.
-  if (!base::file_exists(folder.lock()) && !base::file_exists(folder.metrics())) return false;
+  // A run removes its lock when it ends by itself, also when it could save nothing.
+  if (!base::file_exists(folder.lock())) return false;
   std::set<base::Path> incomplete;
   for (const checkpoint::Entry& entry : store.list())
     if (!entry.complete) incomplete.insert(entry.folder);
@@ -222,6 +229,59 @@ bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, c
   } catch (const base::UserError&) {
     return false;
   }
+}
+
+// An absolute path without "." and without a separator at its end, so that its parent is the folder that it is
+// in. Links stay as they are.
+base::Path folder_itself(const base::Path& path) {
+  const base::Path normal = std::filesystem::absolute(path).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+// Whether a checkpoint is one of those in a folder, also under the name of a link to it.
+bool is_in(const base::Path& checkpoint, const base::Path& folder) {
+  std::error_code error;
+  if (std::filesystem::equivalent(checkpoint.parent_path(), folder, error)) return true;
+  const base::Path real = std::filesystem::canonical(checkpoint, error);
+  return !error && std::filesystem::equivalent(real.parent_path(), folder, error);
+}
+
+// checkpoint.dir may be anywhere: one run must not continue, mix with or remove the checkpoints of another.
+void require_own_store(const Recipe& recipe, const checkpoint::Store& store) {
+  const std::optional<checkpoint::Entry> newest = store.newest();
+  if (recipe.checkpoint.dir.empty() || !newest) return;
+  const base::Path file = newest->folder / checkpoint::kManifestFile;
+  std::string other;
+  try {
+    other =
+        recipe_of(checkpoint::parse_manifest(base::read_file(file), file.string()), file.string()).run.dir;
+  } catch (const base::UserError&) {
+    return;  // damaged: who loads it says so
+  }
+  std::error_code error;
+  if (std::filesystem::equivalent(other, recipe.run.dir, error) || other == recipe.run.dir ||
+      !base::file_exists(RunFolder(other).facts()))
+    return;
+  config::fail_coded(
+      config::kFolderIsFree,
+      "the checkpoints in checkpoint.dir = \"{}\" are those of the run in '{}', and this run's "
+      "folder is '{}': choose another checkpoint.dir, or continue that run with --run-dir {}",
+      recipe.checkpoint.dir, other, recipe.run.dir, other);
+}
+
+// The newest checkpoint has lost its manifest: going back to an older one must be asked for.
+void require_manifest_of_latest(const checkpoint::Store& store) {
+  const std::optional<int64_t> latest = store.latest();
+  if (!latest || !base::directory_exists(store.folder_of(*latest)) ||
+      base::file_exists(store.folder_of(*latest) / checkpoint::kManifestFile))
+    return;
+  const std::optional<checkpoint::Entry> newest = store.newest();
+  base::fail_user(
+      "'{}' is the latest checkpoint and has no {}: it was removed or damaged after the save. Restore it{}, "
+      "or "
+      "start over with --fresh, which replaces the run",
+      store.folder_of(*latest).string(), checkpoint::kManifestFile,
+      newest ? fmt::format(", continue from the one before with --from {}", newest->folder.string()) : "");
 }
 
 }  // namespace
@@ -254,9 +314,11 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
         folder.path().string(),
         nearest == folder.path() ? "" : fmt::format(" cannot be created: '{}'", nearest.string()));
   const checkpoint::Store store(checkpoint_folder(recipe));
-  const base::Path from = options.from.empty() ? base::Path() : find_checkpoint(options.from, options.step);
-  const bool is_own = !from.empty() && std::filesystem::equivalent(from.parent_path(), store.folder(), error);
+  const base::Path from =
+      options.from.empty() ? base::Path() : folder_itself(find_checkpoint(options.from, options.step));
+  const bool is_own = !from.empty() && is_in(from, store.folder());
   if (options.overwrite) {
+    require_own_store(recipe, store);
     if (is_own)
       base::fail_user("--fresh would remove {}, which --from names: choose another folder with --run-dir",
                       from.string());
@@ -264,13 +326,16 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
     require_tokens_of_folder(recipe, options);
     return {.existing = Existing::Replace};
   }
+  require_own_store(recipe, store);
   const std::optional<checkpoint::Entry> own = store.newest();
   if (is_own && !options.weights_only) return continue_from(recipe, options, from, Existing::Continue);
+  require_manifest_of_latest(store);
   if (own) {
     StartOptions newest = options;
     newest.weights_only = false;
     newest.load.clear();
     Start start = continue_from(recipe, newest, own->folder, Existing::Continue);
+    start.newest = own->step;
     if (!from.empty()) start.lines.push_back("--from has no effect: the run has a checkpoint of its own");
     return start;
   }

@@ -32,6 +32,7 @@ struct Start {
   std::optional<RunState> state;   // of the checkpoint, unless load.weights_only
   int64_t schedule_steps = 0;      // see RankOptions
   bool check_data = true;          // that the data are the checkpoint's
+  std::optional<int64_t> newest;   // the step of the newest checkpoint that was there, if it is continued
   std::vector<std::string> lines;  // for the user, first
 
   int64_t step() const { return state ? state->step : 0; }

@@ -341,6 +341,28 @@ TEST(Store, TensorsAreStreamedWholeInBlocks) {
 }
 
 // A folder may hold checkpoints of another trainer, whose names are close to ours.
+// A link to an archive, and what somebody has put beside the shards.
+TEST(Store, OnlyWhatTheStoreWroteIsRemoved) {
+  const test::TempFolder folder;
+  Store store(folder / "store");
+  const auto fill = [&](const base::Path& path) {
+    base::make_directories(path);
+    for (const char* name : {"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors.tmp"})
+      base::write_file_atomically(path / name, "x");
+  };
+  fill(folder / "archive");
+  fill(store.folder_of(2));
+  fill(store.folder_of(3));
+  base::make_directories(store.folder_of(2) / "hf");
+  std::filesystem::create_directory_symlink(folder / "archive", store.folder_of(1));
+  ASSERT_EQ(store.list().size(), 3u);
+  for (const Entry& entry : store.list()) store.remove(entry);
+  EXPECT_TRUE(base::file_exists(folder / "archive/manifest.json"));
+  EXPECT_FALSE(base::directory_exists(store.folder_of(1)));
+  EXPECT_EQ(base::list_folder(store.folder_of(2)), std::vector<base::Path>{"hf"});
+  EXPECT_FALSE(base::directory_exists(store.folder_of(3)));
+}
+
 TEST(Store, FilesOfOtherTrainersStay) {
   const test::TempFolder folder;
   Store store(folder.path());

@@ -345,6 +345,36 @@ TEST(LastState, AFaultAtACallLosesNothing) {
   });
 }
 
+// Removing older checkpoints fails: the new one is complete, and the run says why they stay.
+TEST(LastState, AFailedPruneIsAWarning) {
+  class KeepsFiles : public test::QuickFiles {
+    void remove_file(const base::Path& path) override { base::fail_writing("remove", path, EIO); }
+  };
+  const test::TempFolder folder;
+  config::Recipe recipe = recipe_of({"checkpoint.every=1", "checkpoint.keep=1"});
+  recipe.checkpoint.dir = folder.path().string();
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    KeepsFiles files;
+    std::vector<std::string> lines;
+    train::Checkpointer checkpoints(
+        rank, world, recipe, [] { return to_json(train::RunState{}); },
+        [&](const std::string& line) { lines.push_back(line); }, files);
+    for (const int64_t step : {1, 2}) {
+      checkpoints.save(step);
+      checkpoints.finish();
+    }
+    checkpoints.save_last(3, train::Checkpointer::Older::Prune, {});
+    for (const int64_t step : {1, 2, 3})
+      checkpoint::Reader(checkpoint::Store(folder.path()).folder_of(step)).verify();
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const std::string& line) {
+                              return line.starts_with("warning: older checkpoints stay");
+                            }),
+              2);
+  });
+}
+
 // Writes take long, as on a busy shared file system: training goes on meanwhile.
 TEST(SavedState, ASlowFileSystemDoesNotStopTraining) {
   class SlowFiles : public base::FileSystem {

@@ -301,7 +301,10 @@ TEST(Resume, ALongerRunKeepsItsSchedule) {
   const Sets longer = sets + Sets{"run.steps=8"};
   const std::vector<std::string> lines = lines_of_run(small, longer);
   ASSERT_GE(lines.size(), 2u);
-  EXPECT_NE(lines[1].find("stays as saved"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("stays that of 6 steps"), std::string::npos) << lines[1];
+  // The same command continues it, also after it was stopped.
+  small.train(longer, stop_after(7));
+  EXPECT_CONTAINS(lines_of_run(small, longer).at(1), "stays that of 6 steps");
   small.train(longer);
   const auto records = test::read_metrics(small.run_folder().metrics());
   ASSERT_EQ(records.size(), 8u);
@@ -337,6 +340,8 @@ TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
   small.train({}, stop_after(2));
   std::filesystem::remove_all(small / "run/checkpoints");
   base::remove_file(small.run_folder().summary());
+  EXPECT_CONTAINS(user_error([&] { lines_of_run(small, {}); }), "--overwrite");  // it ended by itself
+  base::write_file_atomically(small.run_folder().lock(), "process 1");
   EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
   // Or within its first save; weights that it did not leave are not replaced.
   const base::Path shard = small / "run/checkpoints/step-00000001/rank-00000.safetensors";
@@ -349,10 +354,7 @@ TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
   // Or before its first record.
   const std::string metrics = base::read_file(small.run_folder().metrics());
   base::remove_file(small.run_folder().metrics());
-  EXPECT_CONTAINS(user_error([&] { lines_of_run(small, {}); }), "--overwrite");
-  base::write_file_atomically(small.run_folder().lock(), "process 1");
   EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
-  base::remove_file(small.run_folder().lock());
   base::write_file_atomically(small.run_folder().metrics(), metrics);
   EXPECT_NE(user_error([&] { small.train({"optimizer.lr=0.5"}); }).find("--overwrite"), std::string::npos);
   EXPECT_EQ(small.train().summary.steps, 6);

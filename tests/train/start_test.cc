@@ -1,0 +1,116 @@
+// Starts that must not take the wrong state, and saves that must not lose the right one.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "train/checkpoint_support.h"
+#include "train/resume.h"
+
+namespace quintet {
+namespace {
+
+using test::operator+;
+using test::Sets;
+using test::SmallRun;
+using test::user_error;
+
+const Sets kSaved = test::kOneRank + Sets{"checkpoint.every=2", "checkpoint.keep=9"};
+
+base::Path step_folder(const SmallRun& run, int step) {
+  return run / fmt::format("run/checkpoints/step-{:08}", step);
+}
+
+// A shell completes a folder with a slash, and a link is the folder that it names.
+TEST(Start, AnOwnCheckpointIsRecognisedHoweverItIsSpelled) {
+  const SmallRun small;
+  small.train(kSaved);
+  std::filesystem::create_directory_symlink(step_folder(small, 4), small / "link");
+  for (const base::Path& from :
+       {step_folder(small, 4), step_folder(small, 4) / "", small / "run/../run/checkpoints/step-00000004",
+        small / "link", small / "link/", step_folder(small, 4) / "manifest.json"}) {
+    SCOPED_TRACE(from);
+    config::Recipe recipe = small.recipe(kSaved);
+    EXPECT_EQ(train::plan_start(recipe, {.from = from, .allow = {}}).step(), 4);
+    EXPECT_CONTAINS(
+        user_error([&] { train::plan_start(recipe, {.overwrite = true, .from = from, .allow = {}}); }),
+        "--fresh would remove");
+  }
+}
+
+TEST(Start, AFolderInsideACheckpointStaysWhenItIsPruned) {
+  const SmallRun small;
+  const Sets sets = test::kOneRank + Sets{"checkpoint.every=1", "checkpoint.keep=2"};
+  train::RunOptions options;
+  options.on_step = [&](int64_t step, const train::StepResult&) {
+    const base::Path first = step_folder(small, 1);
+    if (step == 2 && base::directory_exists(first)) base::write_file_atomically(first / "notes.txt", "mine");
+  };
+  EXPECT_EQ(small.train(sets, options).summary.end, train::RunEnd::Finished);
+  const auto newest = checkpoint::Store(small / "run/checkpoints").newest();
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, 6);
+  for (const auto& entry : checkpoint::Store(small / "run/checkpoints").list())
+    EXPECT_EQ(entry.complete, entry.step > 4) << entry.folder;
+}
+
+TEST(Start, ALatestCheckpointWithoutItsManifestIsNotPassedOver) {
+  const SmallRun small;
+  small.train(kSaved);
+  base::remove_file(step_folder(small, 6) / "manifest.json");
+  const Sets longer = kSaved + Sets{"run.steps=8"};
+  const std::string message = user_error([&] { small.train(longer); });
+  EXPECT_CONTAINS(message, "step-00000006' is the latest checkpoint and has no manifest.json");
+  EXPECT_CONTAINS(message, "--from " + step_folder(small, 4).string());
+  EXPECT_TRUE(base::file_exists(step_folder(small, 6) / "rank-00000.safetensors"));
+  train::RunOptions options;
+  options.from = step_folder(small, 4);
+  EXPECT_EQ(small.train(longer, options).summary.steps, 8);
+}
+
+TEST(Start, AManifestWithoutTheStatesOfTheStepIsRefused) {
+  const SmallRun small;
+  small.train(kSaved);
+  const base::Path file = step_folder(small, 6) / "manifest.json";
+  const std::string text = base::read_file(file);
+  const auto refused = [&](const std::function<void(checkpoint::Json&)>& change) {
+    checkpoint::Manifest m = checkpoint::parse_manifest(text, "test");
+    change(m.run);
+    base::write_file_atomically(file, to_text(m));
+    return user_error([&] { small.train(kSaved + Sets{"run.steps=8"}); });
+  };
+  EXPECT_CONTAINS(refused([](checkpoint::Json& run) { run.at("scalars").erase("update_count"); }),
+                  "no usable value of the state update_count");
+  EXPECT_CONTAINS(refused([](checkpoint::Json& run) { run.at("scalars").at("update_count") = 1.5; }),
+                  "no usable value of the state update_count");
+  EXPECT_CONTAINS(refused([](checkpoint::Json& run) { run.at("sequences") = 47; }),
+                  "47 sequences after step 6, where this recipe has read 48");
+}
+
+// Two runs with one checkpoint.dir would continue, or remove, the checkpoints of each other.
+TEST(Start, CheckpointsOfAnotherRunAreNotTaken) {
+  const SmallRun first, second;
+  const Sets shared = kSaved + Sets{"checkpoint.dir=\"" + (first / "shared").string() + "\""};
+  first.train(shared);
+  train::RunOptions fresh;
+  fresh.overwrite = true;
+  for (const train::RunOptions& options : {train::RunOptions(), fresh})
+    EXPECT_CONTAINS(user_error([&] { second.train(shared, options); }),
+                    "are those of the run in '" + first.run_dir().string() + "'");
+  EXPECT_EQ(first.train(shared + Sets{"run.steps=8"}).summary.steps, 8);
+}
+
+TEST(Start, ACompleteRunIsLeftAsItIs) {
+  const SmallRun small;
+  small.train({"checkpoint.every=2"});
+  const std::string recipe = base::read_file(small.run_folder().recipe_file()),
+                    facts = base::read_file(small.run_folder().facts()),
+                    summary = base::read_file(small.run_folder().summary());
+  small.train(kSaved);  // in another layout
+  EXPECT_EQ(base::read_file(small.run_folder().recipe_file()), recipe);
+  EXPECT_EQ(base::read_file(small.run_folder().facts()), facts);
+  EXPECT_EQ(base::read_file(small.run_folder().summary()), summary);
+}
+
+}  // namespace
+}  // namespace quintet
