@@ -431,8 +431,8 @@ std::vector<std::string> Rank::set_scalar_states(const std::map<std::string, dou
   for (const program::ScalarDecl& s : p.scalar_table) {
     if (s.kind != program::ScalarKind::State) continue;
     const auto found = values.find(s.name);
-    if (found == values.end() || (s.dtype == DType::I64 && (!(std::abs(found->second) < 0x1p53) ||
-                                                            std::trunc(found->second) != found->second))) {
+    // Integers up to 2^53 are exact.
+    if (found == values.end() || !(std::abs(found->second) <= 0x1p53)) {
       unset.push_back(s.name);
       continue;
     }

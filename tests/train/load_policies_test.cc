@@ -242,7 +242,9 @@ TEST(LastState, GoesElsewhereWhenTheFolderCannotTakeIt) {
     const SmallRun small;
     train::RunOptions options;
     options.on_step = [&](int64_t step, const train::StepResult&) {
-      if (step == 2) base::write_file_atomically(small / "run/checkpoints", "not a folder");
+      if (step != 2) return;
+      std::filesystem::remove(small / "run/checkpoints");
+      base::write_file_atomically(small / "run/checkpoints", "not a folder");
     };
     const train::RunResult result = small.train({"run.steps=2", every}, options);
     EXPECT_EQ(result.summary.end, train::RunEnd::Finished);
@@ -250,7 +252,9 @@ TEST(LastState, GoesElsewhereWhenTheFolderCannotTakeIt) {
     const std::string marker = "the last checkpoint is in ";
     const size_t at = result.incomplete.find(marker);
     ASSERT_NE(at, std::string::npos) << result.incomplete;
-    const train::RunFolder other(result.incomplete.substr(at + marker.size()));
+    const size_t begin = at + marker.size();
+    const train::RunFolder other(
+        result.incomplete.substr(begin, result.incomplete.find(": --run-dir") - begin));
     checkpoint::Reader(checkpoint::find_checkpoint(other.path())).verify();
     EXPECT_TRUE(base::file_exists(other.recipe_file()));
     std::filesystem::remove_all(other.path());
