@@ -110,7 +110,6 @@ Replay replay(const base::Path& run_folder, int64_t step,
     options.allow = changed_keys(*before, recipe, after ? after->schedule_steps : before->schedule_steps);
   else
     start_as_recorded(folder, options);
-  const base::ScratchFolder scratch;  // not in the run folder, which may be read-only
   recipe.run.dir = scratch.path().string();
   recipe.run.backend = config::BackendKind::Local;
   recipe.checkpoint = {};
