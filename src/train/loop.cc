@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "base/checksum.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -22,6 +20,7 @@
 #include "program/saved_bytes.h"
 #include "train/agreement.h"
 #include "train/checkpointer.h"
+#include "train/end_messages.h"
 #include "train/expert_report.h"
 #include "train/fp8_report.h"
 #include "train/load_hf.h"
@@ -31,6 +30,7 @@
 #include "train/run_data.h"
 #include "train/run_facts.h"
 #include "train/run_header.h"
+#include "train/start_checks.h"
 #include "train/step_timeline.h"
 #include "train/stream_places.h"
 
@@ -48,7 +48,6 @@ constexpr int64_t kMetricsBytesPerStep = 512;   // about twice a typical record,
 constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
 constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
-constexpr const char* kCheckpointLock = ".lock";  // in checkpoint.dir
 constexpr observe::LineFormat kWarning{.style = observe::Style::Warning};
 
 // What all ranks of this process share, prepared before any rank exists.
@@ -189,7 +188,9 @@ class RankLoop {
       say("");
       run_json_ = run_json(recipe_, data_, *rank_, facts, options_.provenance);
     }
-    if (!options_.dry_run && !was_complete()) require_shared_checkpoints();
+    if (!options_.dry_run && !was_complete())
+      require_shared_folder(checkpoint_folder(recipe_),
+                            recipe_.checkpoint.dir.empty() ? "run.dir" : "checkpoint.dir", world_);
     load_start();
     if (first_ && !options_.dry_run) take_folder();
     world_.world().barrier();  // no rank trains until rank 0 can write
@@ -221,61 +222,8 @@ class RankLoop {
       folder_.require_creatable();
     } else {
       lock_.emplace(folder_.acquire(bytes, start_.existing));
-      lock_checkpoints();
+      if (auto lock = lock_checkpoints(recipe_, start_)) checkpoint_lock_.emplace(std::move(*lock));
     }
-  }
-
-  // Nothing may have been saved since the start was planned, and another run may not save there from now on.
-  void lock_checkpoints() {
-    const base::Path folder = checkpoint_folder(recipe_);
-    if (!recipe_.checkpoint.dir.empty()) {
-      const base::Path file = folder / kCheckpointLock;
-      if (auto locked = base::FileLock::acquire(file, folder_.path().string()))
-        checkpoint_lock_.emplace(std::move(*locked));
-      else
-        config::fail_coded(
-            config::kFolderIsNotInUse,
-            "another run saves its checkpoints in checkpoint.dir = \"{}\" ({}): wait for it, or "
-            "choose another folder",
-            folder.string(), base::FileLock::owner_of(file));
-    }
-    const auto newest = checkpoint::Store(folder).newest();
-    if (start_.newest && newest && newest->step != *start_.newest)
-      config::fail_coded(
-          config::kFolderIsNotInUse,
-          "another process has saved step {} in '{}' while this run was starting from step {}: "
-          "start it again",
-          newest->step, folder.string(), *start_.newest);
-  }
-
-  // Every rank writes its shard there and rank 0 reads them all: a folder that is local to a machine would be
-  // noticed only at the first save.
-  void require_shared_checkpoints() {
-    const base::Path folder = checkpoint_folder(recipe_);
-    int64_t stamp = base::now_ns();
-    world_.world().broadcast(&stamp, 1, DType::I64, 0);
-    const base::Path token = folder / fmt::format(".seen-{}", stamp);
-    std::exception_ptr failure;
-    try {
-      if (first_) {
-        base::require_writable_directory(folder);
-        base::write_file_atomically(token, "");
-      }
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(world_, failure);
-    try {
-      if (!base::file_exists(token))
-        base::fail_user(
-            "rank {} does not see what rank 0 writes to '{}': checkpoints need a folder that all machines of "
-            "the job share; name one with {}",
-            world_.rank(), folder.string(), recipe_.checkpoint.dir.empty() ? "run.dir" : "checkpoint.dir");
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(world_, failure);
-    if (first_) base::remove_file(token);
   }
 
   // Removes what this run replaces. The state that it starts from is loaded by now: a checkpoint that is
@@ -286,25 +234,10 @@ class RankLoop {
     base::remove_file(folder_.summary());
     truncate_metrics(folder_.metrics(), start_.step());
     metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
-    base::write_file_atomically(folder_.facts(), with_origin(run_json_));
+    base::write_file_atomically(folder_.facts(),
+                                with_origin(run_json_, start_, options_.load, folder_.facts()));
     const bool replace = start_.existing == Existing::Replace;
     checkpoints_->begin(replace ? -1 : start_.step(), replace);
-  }
-
-  // run.json says which checkpoint of another run this one began with, also after it was continued.
-  std::string with_origin(const std::string& text) const {
-    nlohmann::json facts = nlohmann::json::parse(text), from;
-    if (start_.existing == Existing::Continue && base::file_exists(folder_.facts())) {
-      const auto earlier = nlohmann::json::parse(base::read_file(folder_.facts()), nullptr, false);
-      if (earlier.is_object()) from = earlier.value("from", nlohmann::json());
-    } else if (!start_.checkpoint.empty()) {
-      from = {{"checkpoint", start_.checkpoint.string()},
-              {"weights_only", start_.load.weights_only},
-              {"load", options_.load}};
-    }
-    if (from.is_null()) return text;
-    facts["from"] = from;
-    return base::json_text(facts, 2) + "\n";
   }
 
   // What a dry run returns: the planned memory of all ranks.
@@ -356,19 +289,6 @@ class RankLoop {
     }
   }
 
-  // What the manifest has beside tensors. Other settings may need other scalars.
-  void require_whole_state(const std::vector<std::string>& unset) const {
-    const RunState& state = *start_.state;
-    const std::string file = (start_.checkpoint / checkpoint::kManifestFile).string();
-    if (!unset.empty() && options_.allow.empty())
-      base::fail_user("'{}' is damaged or of another program: it has no usable value of the state {}", file,
-                      fmt::join(unset, ", "));
-    const int64_t sequences = data_.train.position(state.step);
-    if (start_.check_data && state.sequences != sequences)
-      base::fail_user("'{}' contradicts itself: {} sequences after step {}, where this recipe has read {}",
-                      file, state.sequences, state.step, sequences);
-  }
-
   void load_start() {
     if (!saved_) return load_first_weights();
     const int64_t begin = base::now_ns();
@@ -378,7 +298,8 @@ class RankLoop {
     saved_.reset();
     if (start_.state) {
       const RunState& state = *start_.state;
-      require_whole_state(rank_->set_scalar_states(state.scalars));
+      require_whole_state(start_, rank_->set_scalar_states(state.scalars), data_.train.position(state.step),
+                          !options_.allow.empty());
       rank_->spike_guard().restore(state.spikes);
       noise_.restore(state.noise);
       result_.summary = state.summary;
@@ -620,33 +541,14 @@ class RankLoop {
 
   void stop_for_skipped(const StepResult& step) {
     result_.summary.end = RunEnd::NonFinite;
-    if (step.spike) {
-      result_.message = fmt::format(
-          "stopped at step {}: {} consecutive steps were skipped (run.max_skipped_steps = {}), the last for "
-          "a "
-          "loss of {:.4f} or a gradient norm of {:.3f} above the limits of run.skip_spike; the weights are "
-          "those of the last good step. Try a larger run.skip_spike.factor or a lower optimizer.lr",
-          step_, step.skipped_in_row, recipe_.run.max_skipped_steps, step.loss, step.grad_norm);
-      return;
-    }
-    result_.message = fmt::format(
-        "stopped at step {}: {} consecutive step{} had a non-finite loss or gradient (run.max_skipped_steps "
-        "= "
-        "{}); the weights are those of the last good step. Try a lower optimizer.lr or a longer warm-up",
-        step_, step.skipped_in_row, step.skipped_in_row == 1 ? "" : "s", recipe_.run.max_skipped_steps);
+    result_.message = skipped_message(step, step_, recipe_.run.max_skipped_steps);
   }
 
   // Weights that give no finite loss are not a result.
   void require_finite_end() {
-    const Summary& s = result_.summary;
-    const bool evaluated = s.evaluations.empty() || std::isfinite(s.evaluations.back().loss);
-    if (std::isfinite(s.last_loss) && evaluated && s.skipped_steps < s.steps) return;
+    if (is_finite(result_.summary)) return;
     result_.summary.end = RunEnd::NonFinite;
-    result_.message = fmt::format(
-        "the run ended without a finite result: {} of {} steps were skipped and the last loss is {}{}. Try a "
-        "lower optimizer.lr or a longer warm-up",
-        s.skipped_steps, s.steps, s.last_loss,
-        evaluated ? "" : fmt::format(", on validation data {}", s.evaluations.back().loss));
+    result_.message = non_finite_message(result_.summary);
   }
 
   // At the end of every step the ranks exchange what one of them may know: that the run is to stop, that a
@@ -808,32 +710,6 @@ RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
     }
   });
   return result;
-}
-
-// Every process looks for the checkpoint by itself, and one of them may not see the newest yet.
-void agree_on_start(const Start& start, comm::World& world) {
-  base::Checksum sum;
-  int64_t mine[2] = {-1, 0};
-  if (!start.checkpoint.empty()) {
-    const std::string manifest = base::read_file(start.checkpoint / checkpoint::kManifestFile);
-    sum.add(std::as_bytes(std::span(manifest)));
-    mine[0] = start.step();
-    mine[1] = static_cast<int64_t>(sum.value());
-  }
-  int64_t first[2] = {mine[0], mine[1]};
-  world.world().broadcast(first, 2, DType::I64, 0);
-  std::exception_ptr failure;
-  if (!std::equal(mine, mine + 2, first)) {
-    const auto text = [](int64_t step) {
-      return step < 0 ? std::string("none") : fmt::format("one of step {}", step);
-    };
-    failure = std::make_exception_ptr(base::UserError(fmt::format(
-        "rank {} finds another checkpoint to start from than rank 0 ({}; rank 0: {}): the folder must "
-        "be the same for all ranks; with a network file system, wait until every machine sees the "
-        "newest files",
-        world.rank(), mine[0] < 0 ? "none" : start.checkpoint.string(), text(first[0]))));
-  }
-  agree(world, failure);
 }
 
 RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here,

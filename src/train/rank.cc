@@ -13,8 +13,8 @@
 #include "base/philox.h"
 #include "base/row_order.h"
 #include "base/split_float.h"
-#include "graph/adafactor_ops.h"
 #include "optim/schedule.h"
+#include "program/flat_ranges.h"  // graph::kFactorState
 #include "program/fp8_ops.h"
 #include "train/agreement.h"
 
