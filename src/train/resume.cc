@@ -231,8 +231,8 @@ bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, c
   }
 }
 
-// An absolute path without "." and without a separator at its end, so that its parent is the folder that it is
-// in. Links stay as they are.
+// An absolute path without "." and without a separator at its end, so that its parent is the folder that
+// it is in. Links stay as they are.
 base::Path folder_itself(const base::Path& path) {
   const base::Path normal = std::filesystem::absolute(path).lexically_normal();
   return normal.has_filename() ? normal : normal.parent_path();

@@ -20,12 +20,12 @@ void agree_on_start(const Start& start, comm::World& world);
 // machine would be noticed only at the first save. `key` names it. Collective.
 void require_shared_folder(const base::Path& folder, const char* key, comm::World& world);
 
-// Nothing may have been saved since the start was planned, and no other run may save in checkpoint.dir from now
-// on. Rank 0, with the run folder's lock held.
+// Nothing may have been saved since the start was planned, and no other run may save in checkpoint.dir from
+// now on. Rank 0, with the run folder's lock held.
 std::optional<base::FileLock> lock_checkpoints(const config::Recipe& recipe, const Start& start);
 
-// What the manifest has beside tensors: `unset` are states of the program without a value, `sequences` what the
-// recipe has read by then. Other settings may need other states.
+// What the manifest has beside tensors: `unset` are states of the program without a value, `sequences` what
+// the recipe has read by then. Other settings may need other states.
 void require_whole_state(const Start& start, const std::vector<std::string>& unset, int64_t sequences,
                          bool other_settings);
 

@@ -48,7 +48,8 @@ TEST(PlanVerb, WithoutAFile) {
 }
 
 // Attention with packed documents costs what is visible. Measured on an H200: 14.6 and 9.7 ms of a step of
-// 1b with documents of 508 and 96 tokens, 41.4 with one document a sequence (docs/benchmarks/training-gpu.md).
+// 1b with documents of 508 and 96 tokens, 41.4 with one document a sequence
+// (docs/benchmarks/training-gpu.md).
 TEST(PlanVerb, DocumentsMakeAttentionCheaper) {
   const auto attention_ms = [](const std::string& more) {
     const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
