@@ -43,9 +43,13 @@ class Overflow {
       for (const ValueId in : node(i).inputs) readers_[in.index()].push_back(i);
     find_recomputed();
     for (const auto& [block, split] : splits) add_loops(block, split);
-    for (const auto& [from, to] : replaced_)
+    for (const auto& [from, to] : replaced_) {
       for (size_t i = 0; i < count_; ++i)
         std::replace(node(i).inputs.begin(), node(i).inputs.end(), from, to);
+      for (Loop& loop : loops_)
+        for (Node& n : loop.nodes)
+          if (n.outputs[0] != to) std::replace(n.inputs.begin(), n.inputs.end(), from, to);
+    }
     order();
     return std::move(local_);
   }
@@ -129,8 +133,31 @@ class Overflow {
                                        [&](size_t k) { return node(k).op->pass == graph::OpPass::Forward; });
       (repeats ? again : gradients).push_back(i);
     }
-    for (const auto* exits : {&forward, &again, &gradients})
+    // Folding may have made a recomputed value, which gradients of weights read, a result of the node that
+    // computes the input's gradient from the results here: they need a loop of their own after it.
+    std::vector<size_t> first, after;
+    late_ = dependents(gradients);
+    for (const size_t i : gradients) (late_.contains(i) ? after : first).push_back(i);
+    for (const auto* exits : {&forward, &again, &first})
       if (!exits->empty()) add_loop(*exits, split);
+    late_.clear();
+    if (!after.empty()) add_loop(after, split);
+  }
+
+  // Nodes that depend on rows of tokens that `exits` compute.
+  std::set<size_t> dependents(const std::vector<size_t>& exits) {
+    std::set<size_t> found;
+    std::vector<size_t> open;
+    for (const size_t i : exits)
+      if (node(i).op == &graph::kUnpack || node(i).op == &graph::kUnpackWeights) open.push_back(i);
+    while (!open.empty()) {
+      const size_t i = open.back();
+      open.pop_back();
+      for (const ValueId out : node(i).outputs)
+        for (const size_t reader : readers_[out.index()])
+          if (node(reader).block == node(i).block && found.insert(reader).second) open.push_back(reader);
+    }
+    return found;
   }
 
   ValueId new_value_like(ValueId like) {
@@ -183,6 +210,9 @@ class Overflow {
       const ValueId result = n.outputs[0];
       if (n.op == &graph::kUnpack || n.op == &graph::kUnpackWeights) {
         const auto [target, at] = total_of(result, exits[0], phase);
+        QUINTET_CHECK(std::none_of(replaced_.begin(), replaced_.end(),
+                                   [&, t = target](const auto& r) { return r.first == t; }),
+                      "further passes of block {} add to %{} twice", n.block, target.value);
         loop.after = std::max(loop.after, at);
         inputs.push_back(target);
         replaced_.emplace_back(target, add(n, std::move(inputs), i).outputs[0]);
@@ -199,7 +229,8 @@ class Overflow {
     if (phase == Phase::F) return v;
     // Kept only for this pass it would undo the recomputation.
     const auto again = recomputed_.find(v);
-    return again == recomputed_.end() ? v : again->second;
+    if (again == recomputed_.end()) return v;
+    return late_.contains(local_.graph.value(again->second).producer.index()) ? v : again->second;
   }
 
   // What further passes add to, and the node that computes it: the result of the first pass, or the sum that
@@ -287,6 +318,7 @@ class Overflow {
   const size_t count_;                        // nodes before
   std::vector<std::vector<size_t>> readers_;  // by value
   std::map<ValueId, ValueId> recomputed_;     // of the forward pass -> its copy in the backward pass
+  std::set<size_t> late_;                     // nodes that depend on the loop being made
   std::vector<Loop> loops_;
   std::vector<std::pair<ValueId, ValueId>> replaced_;
 };

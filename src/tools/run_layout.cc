@@ -225,7 +225,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   int64_t updates = 0;
 
   const std::optional<compiler::Fit> fit =
-      train::find_fit(recipe, options.model, options.threads, options.disabled_passes);
+      options.fit ? options.fit
+                  : train::find_fit(recipe, options.model, options.threads, options.disabled_passes);
   comm::run_local_world(world_size, [&](comm::World& world) {
     Rank rank(recipe, world,
               {.model = options.model,

@@ -29,6 +29,7 @@ struct LayoutOptions {
   int threads = 1;          // kernel threads per rank
   compiler::ModelFn model;  // empty: recipe.model
   compiler::DisabledPasses disabled_passes = {};
+  std::optional<compiler::Fit> fit = {};             // what is recomputed, instead of the recipe's policy
   bool verify_together = true;                       // check the programs of all ranks against each other
   bool capture = true, tune = false;                 // see exec::ExecutorOptions
   std::function<void(const std::string&)> log = {};  // messages of rank 0's executor
