@@ -74,9 +74,11 @@ std::string text_of(const toml::node& node) {
       out << '[';
       for (size_t i = 0; i < std::min(n.size(), kShown); ++i) out << (i == 0 ? "" : ", ") << text_of(n[i]);
       out << (n.size() > kShown ? ", ...]" : "]");
-    } else if constexpr (toml::is_floating_point<decltype(n)>)
-      out << fmt::format("{}", n.get());
-    else if constexpr (toml::is_string<decltype(n)>)
+    } else if constexpr (toml::is_floating_point<decltype(n)>) {
+      const std::string number = fmt::format("{}", n.get());
+      const bool looks_whole = number.find_first_not_of("-0123456789") == std::string::npos;
+      out << number << (looks_whole ? ".0" : "");  // a number that is not an integer must not look like one
+    } else if constexpr (toml::is_string<decltype(n)>)
       out << '"' << n.get() << '"';
     else
       out << n;
