@@ -17,7 +17,6 @@ namespace {
 
 using base::DType;
 using checkpoint::Region;
-using Cache = checkpoint::Reader::Cache;
 
 // At most kWriteBytes of a tensor in this rank's memory.
 struct Part {
@@ -99,12 +98,10 @@ class Loader {
 
   void read(const Part& part) {
     const DType dtype = part.piece.saved.tensor.dtype, saved = part.saved->info.dtype;
-    // What other ranks of this machine read too comes from its memory the second time.
-    const Cache cache = part.piece.replicated && part.piece.replicas == nullptr ? Cache::Use : Cache::Bypass;
     write_elements(rank_, part.piece, [&](const Region& region, std::span<std::byte> out) {
-      if (saved == dtype) return reader_.read(*part.saved, region, out, cache);
+      if (saved == dtype) return reader_.read(*part.saved, region, out);
       std::vector<std::byte> elements(static_cast<size_t>(region.count * base::size_of(saved)));
-      reader_.read(*part.saved, region, elements, cache);
+      reader_.read(*part.saved, region, elements);
       for (int64_t i = 0; i < region.count; ++i)
         write_element(out.data(), dtype, i, read_element(elements.data(), saved, i));
     });
