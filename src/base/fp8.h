@@ -41,7 +41,7 @@ template <class T>
       std::bit_cast<T>(static_cast<U>(f.min_exponent - f.mantissa + kMantissa + kBias) << kMantissa);
   const T least = std::bit_cast<T>(static_cast<U>(f.min_exponent + kBias) << kMantissa);
   const T rounded = std::copysign(a < least ? (a + step) - step : normal, x);
-  return x != x ? x : rounded;
+  return std::isnan(x) ? x : rounded;
 }
 
 // A number as a code: a sign bit, exponent bits, `Mantissa` bits.

@@ -1,6 +1,7 @@
 // `quintet replay`: a past step of a run executed again, from the newest checkpoint before it.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@ namespace quintet::tools {
 struct ReplayedNumber {
   std::string name;  // as in metrics.jsonl
   double now = 0, recorded = 0;
-  bool is_equal() const { return now == recorded || (now != now && recorded != recorded); }
+  bool is_equal() const { return now == recorded || (std::isnan(now) && std::isnan(recorded)); }
 };
 
 struct Replay {
