@@ -121,7 +121,7 @@ def main():
             rounds.append(row)
             print({key: round(value, 3) for key, value in row.items()}, file=sys.stderr)
         median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        result = {"date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "cpus": os.cpu_count(), "kernel": os.uname().release,
+        result = {"date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "cpus": os.cpu_count(), "kernel": os.uname().release.split("-")[0],
                   "bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median, "bytes_per_s": {}, "share_of_fio": {},
                   "cpu_seconds_per_gb": {key: median[key] / size * 1e9 for key in median if key.endswith("_cpu")},
                   "stop_seconds": median["stop"], "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}

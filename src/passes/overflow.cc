@@ -65,7 +65,7 @@ class Overflow {
   graph::Graph& graph() { return local_.graph; }
   Node& node(size_t i) { return graph().nodes()[i]; }
 
-  // A node that processes rows on their way to, in or from experts.
+  // Whether a node processes routed rows: before, inside or after the experts.
   bool is_section(const Node& n) {
     if (n.op == &graph::kRoute || n.op == &graph::kSplitRows) return false;
     const auto rows = [&](ValueId v) { return has_rows(graph().type(v)); };

@@ -378,7 +378,7 @@ void Checkpointer::save(int64_t step) {
   if (waits && world_.rank().value == 0 && !has_waited_) {
     has_waited_ = true;
     say_(
-        fmt::format("warning: training waited {} for the checkpoint before to be written: a larger "
+        fmt::format("warning: training waited {} for the previous checkpoint to be written: a larger "
                     "checkpoint.every or checkpoint.bandwidth avoids that",
                     base::human_duration(begin_ns_ - waiting_ns)));
   }

@@ -32,7 +32,7 @@ TEST(WithoutFile, FillsInWhatIsOpen) {
   EXPECT_EQ(pipeline.filled.size(), 2u);
 }
 
-// What is filled in passes the rules: nobody is told of a batch or an axis that he did not give.
+// Values that are filled in pass the rules, so no message blames a batch or an axis that the user never set.
 TEST(WithoutFile, FillsInWhatIsAcceptedOnHugeClusters) {
   const hardware::Cluster huge = hardware::parse_cluster("100000x8 h100");
   EXPECT_EQ(recipe_from_model({.model = "llama3-8b", .search = true}, huge).recipe.batch.global, 100'000);

@@ -48,7 +48,7 @@ TEST(WordCache, KeysDependOnTheWordAlone) {
   }
 }
 
-// Words of one hash are told apart, and a full cache begins again.
+// Words with the same hash are distinguished, and a full cache is cleared.
 TEST(LongWordCache, NeverMixesWords) {
   LongWordCache cache;
   const int32_t one[] = {1}, two[] = {2, 3};
