@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "checkpoint/shard.h"
 
 namespace quintet::checkpoint {
 namespace {
 
 constexpr size_t kOpenFiles = 8;
-constexpr int64_t kLargestHeader = (int64_t{100} << 20) + 8;  // the limit set by safetensors
 constexpr int64_t kBypassFrom = int64_t{1} << 20;  // smaller ones are faster when the system reads ahead
 
 }  // namespace
@@ -47,9 +47,9 @@ Reader::File Reader::opened(int index) {
   if (file->size() != entry.bytes)
     base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file->path().string(),
                     file->size() < entry.bytes ? "truncated" : "damaged", file->size(), entry.bytes);
-  if (entry.header_bytes > kLargestHeader)
+  if (entry.header_bytes > kLengthBytes + kLargestHeader)
     base::fail_user("'{}' cannot have a header of {} bytes: {} are allowed", file->path().string(),
-                    entry.header_bytes, kLargestHeader);
+                    entry.header_bytes, kLengthBytes + kLargestHeader);
   if (!checked_.contains(index)) {
     std::vector<std::byte> header(static_cast<size_t>(entry.header_bytes));
     file->read(0, header);

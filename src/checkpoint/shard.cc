@@ -11,8 +11,6 @@
 namespace quintet::checkpoint {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;                     // before the header
-constexpr int64_t kLargestHeader = int64_t{100} << 20;  // the limit set by the format
 constexpr const char* kPiecesKey = "quintet.pieces";
 constexpr const char* kStepKey = "quintet.step";
 constexpr const char* kChunkKey = "quintet.chunk_bytes";

@@ -36,6 +36,9 @@ struct ShardOptions {
 // Writes the pieces in the given order, larger elements first, and flushes the file to disk. Large files are
 // written in blocks by another thread, while this one fills the next block, or its checksums if it is in
 // place.
+inline constexpr int64_t kLargestHeader = int64_t{100}
+                                          << 20;  // of a shard, without its length: the format's limit
+inline constexpr int64_t kLengthBytes = 8;        // before the header
 inline constexpr int64_t kWriteBlock = int64_t{8} << 20;
 void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
                  const ShardOptions& options);

@@ -13,7 +13,6 @@
 #include "base/scratch_folder.h"
 #include "checkpoint/store.h"
 #include "config/parse.h"
-#include "config/print.h"
 #include "train/checkpointer.h"
 #include "train/loop.h"
 #include "train/resume.h"
@@ -52,10 +51,7 @@ train::RunState state_of(const base::Path& folder) {
 std::vector<std::string> changed_keys(const train::RunState& before, const config::Recipe& recipe,
                                       int64_t schedule_steps) {
   const config::Recipe saved = config::parse(before.recipe, {}, "checkpoint");
-  std::vector<std::string> keys;
-  const auto a = config::key_texts(saved), b = config::key_texts(recipe);
-  for (size_t i = 0; i < a.size(); ++i)
-    if (a[i] != b[i] && train::is_exact_key(a[i].key)) keys.push_back(a[i].key);
+  std::vector<std::string> keys = train::changed_exact_keys(saved, recipe);
   if (schedule_steps != before.schedule_steps || saved.optimizer.schedule != recipe.optimizer.schedule)
     keys.push_back("optimizer.schedule");
   return keys;

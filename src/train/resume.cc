@@ -296,6 +296,13 @@ bool is_exact_key(const std::string& key) {
   return key.starts_with("data.") && key != "data.path";  // the data themselves are compared
 }
 
+std::vector<std::string> changed_exact_keys(const Recipe& saved, const Recipe& now) {
+  std::vector<std::string> keys;
+  for (const Difference& d : differences(saved, now))
+    if (is_exact_key(d.key)) keys.push_back(d.key);
+  return keys;
+}
+
 Start plan_start(Recipe& recipe, const StartOptions& options) {
   require_known_keys(options.allow);
   if (options.from.empty())

@@ -61,6 +61,8 @@ void require_same_data(const Start& start, const DataIdentity& data);
 
 // Keys that make a run another run when they change; others may change at any checkpoint.
 bool is_exact_key(const std::string& key);
+// Those of them in which two recipes differ.
+std::vector<std::string> changed_exact_keys(const config::Recipe& saved, const config::Recipe& now);
 
 // Keeps the records of steps up to `step`, one for each. A missing file stays missing.
 void truncate_metrics(const base::Path& path, int64_t step);

@@ -115,7 +115,6 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
   std::vector<StatePiece> pieces;
   const auto add = [&](StatePiece piece, const Rank::Copies& copies) {
-    piece.replicated = copies.count > 1;
     if (piece.saved.region.count > 0 && holding == Holding::Own) piece = share_of(piece, copies);
     if (piece.saved.region.count > 0) pieces.push_back(std::move(piece));
   };

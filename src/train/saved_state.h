@@ -24,7 +24,6 @@ struct StatePiece {
   exec::Range range;
   std::optional<exec::Range> lower;        // see Rank::Piece
   bool frozen = false;                     // never updated
-  bool replicated = false;                 // other ranks hold the same elements
   comm::Communicator* replicas = nullptr;  // those ranks, where they are one group
   int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
   bool is_stored_as_saved() const { return !lower && range.bytes == saved.bytes(); }
