@@ -38,8 +38,8 @@ test: build  ## all tests
 	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)
 
 repeat: build  ## fast tests 100 times in random order, alone and then under load
-	@$(TEST_ENV) tools/repeat.py --build $(BUILD)
-	@$(TEST_ENV) tools/repeat.py --build $(BUILD) --load
+	@$(TEST_ENV) tools/repeat.py --build $(BUILD) --seed $$(($(FUZZ_SEED) % 99999 + 1))
+	@$(TEST_ENV) tools/repeat.py --build $(BUILD) --seed $$(($(FUZZ_SEED) % 99999 + 1)) --load
 
 MUTATE_SAMPLE ?= 40
 mutate: setup  ## random faults in the planner's and verifier's sources, and those that no test notices
@@ -69,6 +69,7 @@ test-hf: build  ## against Hugging Face's packages from PyPI, which this install
 	@tools/setup.sh --hf
 	@$(BUILD)/hf-venv/bin/python tests/hf/megatron_test.py $(BUILD) --work $(BUILD)/hf-megatron
 	@$(BUILD)/hf-venv/bin/python tests/hf/models_test.py $(BUILD)/quintet --work $(BUILD)/hf-models
+	@$(BUILD)/hf-venv/bin/python tests/hf/shards_test.py $(BUILD)/quintet --work $(BUILD)/hf-shards
 	@$(BUILD)/hf-venv/bin/python tests/hf/lm_eval_test.py $(BUILD)/quintet --work $(BUILD)/hf-lm-eval
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 	@$(BUILD)/hf-venv/bin/python tests/hf/chat_test.py $(BUILD)/quintet --work $(BUILD)/hf-chat
@@ -106,10 +107,11 @@ bench: build  ## speed compared with PyTorch on this machine (installs PyTorch i
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 
-lint: setup  ## allowed includes, banned calls, paths, keys, decisions, figures and claims in the docs, version, formatting
+lint: setup  ## allowed includes, banned calls, paths, keys, decisions, figures and claims in the docs, version, commits, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_status.py
 	@python3 tools/check_version.py
+	@python3 tools/check_commits.py
 	@python3 tools/check_docs.py
 	@python3 tools/refresh_figures.py --check
 	@tools/format.sh --check

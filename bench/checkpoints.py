@@ -124,7 +124,8 @@ def main():
         result = {"date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "cpus": os.cpu_count(), "kernel": os.uname().release.split("-")[0],
                   "bytes": size, "files": options.ranks, "rounds": rounds, "median_seconds": median, "bytes_per_s": {}, "share_of_fio": {},
                   "cpu_seconds_per_gb": {key: median[key] / size * 1e9 for key in median if key.endswith("_cpu")},
-                  "stop_seconds": median["stop"], "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
+                  "stop_seconds": median["stop"], "memcpy_seconds": median["memcpy"],
+                  "stop_beyond_memcpy_seconds": statistics.median(r["stop"] - r["memcpy"] for r in rounds), "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
         for ours, theirs in (("save", "write"), ("load", "read")):
             fastest = min(median[f"fio_{theirs}"], median[f"fio_direct_{theirs}"])  # what the disk sustains
             result["bytes_per_s"][ours] = size / median[ours]

@@ -1,7 +1,7 @@
 # Checks of the whole tree, as tests: the layering, and faults planted to test the checkers themselves.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py)
-foreach(check layers status docs version)
+foreach(check layers status docs version commits)
   add_test(NAME ${check}_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_${check}.py --self-test)
 endforeach()
 add_test(NAME run_tests_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/run_tests.py --self-test)

@@ -8,6 +8,7 @@
 #   tools/setup.sh --tidy     also clang-tidy 19 (make tidy)
 #   tools/setup.sh --fuzz     also clang 19 with libFuzzer (make fuzz-parsers)
 #   tools/setup.sh --pages    also Chromium (make test-pages)
+#   tools/setup.sh --shells   also zsh and fish, for which completion is tested (make nightly)
 #   tools/setup.sh --coverage also gcovr (make coverage)
 #   tools/setup.sh --docs     also Sphinx, its Markdown parser and a theme (make docs)
 #   tools/setup.sh --hf       also tokenizers, tiktoken, sentencepiece, transformers, megatron-core, lm-eval and PyTorch in build/hf-venv
@@ -43,10 +44,11 @@ for argument in "$@"; do
     --tidy) packages+=(clang-tidy-19) ;;
     --fuzz) packages+=(clang-19 libclang-rt-19-dev llvm-19) ;;
     --coverage) packages+=(gcovr) ;;
+    --shells) packages+=(zsh fish) ;;
     --pages) packages+=(chromium fonts-dejavu-core) ;;
     --docs) packages+=(python3-sphinx python3-myst-parser python3-sphinx-copybutton furo) ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --pages, --coverage, --docs, --hf, --parquet or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --pages, --shells, --coverage, --docs, --hf, --parquet or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv fio); fi

@@ -127,7 +127,7 @@ void moves(const Mixture& m) {
   report(with("pack_weights", {m.tokens, m.choices}), 3 * pair_bytes,
          [=](int) { k::pack_weights<float>(weights, order, false, packed, slots, stream); });
   report(with("unpack_weights", {m.tokens, m.choices}), 3 * pair_bytes,
-         [=](int) { k::unpack_weights<float>(packed, order, slots, weights, slots, stream); });
+         [=](int) { k::unpack_weights<float>(packed, order, slots, nullptr, weights, slots, stream); });
   for (const bool inverse : {false, true})
     report(with(inverse ? "regroup back" : "regroup", {slots, m.embed}), 2 * slot_bytes, [=](int) {
       k::regroup(bytes_of(y), received, 4, m.experts, inverse, bytes_of(z), slots, row, space, stream);

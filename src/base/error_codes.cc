@@ -12,6 +12,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"advice/", "Q2701"},
     {"base/", "Q2101"},
     {"base/dim", "Q3001"},
+    {"base/file_lock", "Q2102"},
     {"base/output_path", "Q2102"},
     {"chat/", "Q2220"},
     {"chat/jinja/", "Q2221"},
@@ -27,6 +28,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"compiler/compile", "Q2021"},
     {"compiler/fit_recompute", "Q2021"},
     {"compiler/optional_passes", "Q2026"},
+    {"compiler/size_limit", "Q1512"},
     {"config/", "Q1012"},
     {"config/environment", "Q2901"},
     {"config/hf/", "Q2501"},
@@ -91,6 +93,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"tokenizer/", "Q2301"},
     {"tokenizer/base64", "Q2304"},
     {"tokenizer/files", "Q2305"},
+    {"tokenizer/oniguruma", "Q2302"},
     {"tokenizer/regex", "Q2302"},
     {"tokenizer/sentencepiece", "Q2303"},
     {"tokenizer/tiktoken", "Q2304"},
@@ -117,13 +120,14 @@ constexpr ErrorOrigin kOrigins[] = {
     {"train/run_state", "Q2405"},
 };
 
-constexpr std::string_view kThisFile = "base/error_codes.cc";
 constexpr size_t kCodeSize = 5;  // Q and four digits
 
-// "/somewhere/quintet/src/": where the compiler found this file.
-constexpr std::string_view source_root() {
-  const std::string_view file = __FILE__;
-  return file.ends_with(kThisFile) ? file.substr(0, file.size() - kThisFile.size()) : std::string_view();
+// What follows the last folder named "src" of a path.
+std::string_view below_src(std::string_view file) {
+  constexpr std::string_view kFolder = "src/";
+  size_t at = file.rfind(kFolder);
+  while (at != std::string_view::npos && at > 0 && file[at - 1] != '/') at = file.rfind(kFolder, at - 1);
+  return at == std::string_view::npos ? std::string_view() : file.substr(at + kFolder.size());
 }
 
 bool is_code(std::string_view text) {
@@ -142,10 +146,15 @@ std::string_view code_of_origin(std::string_view file) {
   return best == nullptr ? std::string_view() : best->code;
 }
 
-std::string_view code_of_source(std::string_view file) {
-  constexpr std::string_view root = source_root();
-  return !root.empty() && file.starts_with(root) ? code_of_origin(file.substr(root.size()))
-                                                 : std::string_view();
+// Builds spell one file in many ways: absolute, "../src/config/parse.cc", or as a compiler cache first saw
+// it in another clone. So only the end of the path counts. A file of another project's src/config/ differs in
+// its namespace.
+std::string_view code_of_source(std::string_view file, std::string_view function) {
+  const std::string_view path = below_src(file);
+  const std::string_view room = path.substr(0, path.find('/'));
+  const bool ours =
+      !room.empty() && function.find(fmt::format("quintet::{}::", room)) != std::string_view::npos;
+  return ours ? code_of_origin(path) : std::string_view();
 }
 
 std::string_view code_in(std::string_view message) {
@@ -177,7 +186,8 @@ std::string without_nul(std::string message) {
 }  // namespace
 
 UserError::UserError(const std::string& message, std::source_location at)
-    : std::runtime_error(with_code(without_nul(message), code_of_source(at.file_name()))) {}
+    : std::runtime_error(
+          with_code(without_nul(message), code_of_source(at.file_name(), at.function_name()))) {}
 
 UserError::UserError(const std::string& message, std::string_view code)
     : std::runtime_error(with_code(without_nul(message), code)) {}

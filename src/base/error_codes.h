@@ -14,8 +14,9 @@ struct ErrorOrigin {
 };
 std::span<const ErrorOrigin> error_origins();
 
-// The code of errors thrown by this source file; empty for files outside Quintet's sources.
-std::string_view code_of_source(std::string_view file);
+// The code of errors thrown by this function of this source file, both as in std::source_location; empty for
+// files outside Quintet's sources.
+std::string_view code_of_source(std::string_view file, std::string_view function);
 // `file` is a path below src/.
 std::string_view code_of_origin(std::string_view file);
 

@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/file_walk.h"
+#include "base/output_path.h"
 #include "base/text.h"
 
 namespace quintet::base {
@@ -149,6 +151,22 @@ std::string read_file(const Path& path) {
   return text;
 }
 
+std::string start_of_file(const Path& path, size_t bytes) {
+  const Descriptor fd(open_file(path, O_RDONLY | O_NONBLOCK));
+  if (fd.get() < 0) fail_reading("open", path, errno);
+  std::string text(bytes, '\0');
+  size_t size = 0;
+  while (size < bytes) {
+    const ssize_t n = ::read(fd.get(), text.data() + size, bytes - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_reading("read", path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  text.resize(size);
+  return text;
+}
+
 void write_file_atomically(const Path& path, std::string_view contents) {
   AtomicFile file(path);
   file.write(contents);
@@ -156,10 +174,14 @@ void write_file_atomically(const Path& path, std::string_view contents) {
 }
 
 void make_directories(const Path& path) {
+  std::vector<Path> missing;
+  for (Path p = path; !p.empty() && !directory_exists(p); p = p.parent_path()) missing.push_back(p);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) fail_writing("create folder", path, error.value());
   if (!directory_exists(path)) fail_writing("create folder", path, ENOTDIR);
+  for (const Path& folder : missing)  // their names outlive a crash
+    FileSystem::real().sync_directory(folder.has_parent_path() ? folder.parent_path() : Path("."));
 }
 
 void require_writable_directory(const Path& path) {
@@ -189,28 +211,39 @@ void remove_file(const Path& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_writing("remove", path, errno);
 }
 
-std::vector<Path> list_files(const Path& root, const std::function<bool(const Path&)>& enter) {
+FileWalk walk_files(const Path& root, const std::function<bool(const Path&)>& enter) {
   namespace fs = std::filesystem;
-  std::vector<Path> files, folders = {root};
+  FileWalk walk;
+  std::vector<Path> folders = {root};
   while (!folders.empty()) {
     const Path folder = std::move(folders.back());
     folders.pop_back();
     std::error_code error;
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      std::error_code ignored;  // vanished entries and dangling links are skipped
+      std::error_code ignored;  // vanished entries are skipped
       const bool is_link = entry->is_symlink(ignored);
       if (entry->is_directory(ignored)) {
-        if (!is_link && (!enter || enter(entry->path()))) folders.push_back(entry->path());
+        if (is_link)
+          walk.linked_folders.push_back(entry->path());
+        else if (!enter || enter(entry->path()))
+          folders.push_back(entry->path());
       } else if (entry->is_regular_file(ignored)) {
-        files.push_back(entry->path());
+        walk.files.push_back(entry->path());
+      } else if (is_link && !fs::exists(entry->path(), ignored)) {
+        walk.dangling.push_back(entry->path());
       }
     }
     const bool vanished = folder != root && error == std::errc::no_such_file_or_directory;
     if (error && !vanished) fail_reading("list folder", folder, error.value());
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  for (auto* list : {&walk.files, &walk.linked_folders, &walk.dangling})
+    std::sort(list->begin(), list->end());
+  return walk;
+}
+
+std::vector<Path> list_files(const Path& root, const std::function<bool(const Path&)>& enter) {
+  return walk_files(root, enter).files;
 }
 
 MappedFile::MappedFile(const Path& path) {

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +15,9 @@
 
 namespace quintet::base {
 namespace {
+
+// How the file begins: what does not is somebody else's.
+constexpr std::string_view kMark = "quintet lock: ";
 
 [[noreturn]] void fail_lock(const Path& path, int error) {
   fail_user("cannot lock '{}': {}", path.string(), std::generic_category().message(error));
@@ -46,15 +51,28 @@ std::optional<FileLock> FileLock::acquire(const Path& path, const std::string& o
       ::close(std::exchange(lock.fd_, -1));
       continue;
     }
+    struct stat info;
+    std::array<char, kMark.size()> start = {};
+    if (::fstat(fd, &info) == 0 && info.st_size > 0 &&
+        (::pread(fd, start.data(), start.size(), 0) != static_cast<ssize_t>(start.size()) ||
+         std::string_view(start.data(), start.size()) != kMark)) {
+      ::close(std::exchange(lock.fd_, -1));
+      fail_user(
+          "cannot lock '{}': the file exists and is not a lock of Quintet; move it away, or choose another "
+          "folder",
+          path.string());
+    }
     // Only for messages: a full disk must not prevent the lock.
-    if (::ftruncate(fd, 0) != 0 || ::write(fd, owner.data(), owner.size()) < 0) errno = 0;
+    const std::string text = std::string(kMark) + owner;
+    if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) < 0) errno = 0;
     return lock;
   }
 }
 
 std::string FileLock::owner_of(const Path& path) {
   try {
-    return read_file(path);
+    const std::string text = read_file(path);
+    return text.starts_with(kMark) ? text.substr(kMark.size()) : std::string();
   } catch (const UserError&) {
     return {};
   }

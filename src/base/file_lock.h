@@ -11,9 +11,9 @@ namespace quintet::base {
 
 class FileLock {
  public:
-  // Creates `path` and locks it. Empty when another process, or another lock of this one, holds it. A file
-  // system without locks (ENOLCK, ENOTSUP) gives a lock without effect. `owner` is stored in the file,
-  // for messages of other processes.
+  // Creates `path` and locks it; UserError when it is a file that no lock has written. Empty when another
+  // process, or another lock of this one, holds it. A file system without locks (ENOLCK, ENOTSUP) gives a
+  // lock without effect. `owner` is stored in the file, for messages of other processes.
   static std::optional<FileLock> acquire(const Path& path, const std::string& owner);
   // The `owner` of the lock that is held now; empty when it cannot be read.
   static std::string owner_of(const Path& path);

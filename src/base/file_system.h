@@ -33,7 +33,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
   static FileSystem& real();
 
-  // Opens a new, empty file for writing; an existing one is truncated. Returns its descriptor.
+  // Opens a new, empty file for writing. An existing one loses this name and is not touched: under another
+  // name it may be part of another checkpoint. Returns the descriptor.
   virtual int create(const Path& path);
   // From now on large writes to the file bypass the page cache (O_DIRECT), as long as addresses, positions
   // and sizes are multiples of kDirectBytes: the first write that is not ends it. A hint, without effect on
@@ -47,6 +48,8 @@ class FileSystem {
   // Gives a file a second name. False where that is not possible: other file systems, or too many names.
   virtual bool link(const Path& from, const Path& to);
   virtual void make_directory(const Path& path);  // no error if it exists; its parent must
+  // The folder and its parents, where they do not exist; their names are on disk when it returns.
+  void make_directories(const Path& path);
   virtual void sync_directory(const Path& path);
   virtual void remove_file(const Path& path);       // no error if it does not exist
   virtual void remove_directory(const Path& path);  // an empty one; no error if it does not exist

@@ -15,10 +15,13 @@ void require_writable_file(const char* option, const Path& path) {
   AtomicFile probe(path);  // never committed
 }
 
-void require_page_file(const char* option, const Path& path, const char* ending) {
+void require_page_file(const char* option, const Path& path) {
   require_writable_file(option, path);
-  if (file_exists(path) && path.extension() != ending)
-    fail_user("{} {}: the file exists and is no {} file: choose another name", option, path.string(), ending);
+  if (!file_exists(path)) return;
+  constexpr size_t kStart = 4096;
+  if (start_of_file(path, kStart).find(kPageMark) == std::string::npos)
+    fail_user("{} {}: the file exists and was not made by Quintet; choose another name, or remove it", option,
+              path.string());
 }
 
 void require_new_file(const char* option, const Path& path, bool overwrite) {

@@ -9,9 +9,14 @@ namespace quintet::base {
 // `path` is free or a regular file. Leaves nothing behind.
 void require_writable_file(const char* option, const Path& path);
 
-// The same for a page or chart that is made again from what it shows. A file that exists is replaced only if
-// its name ends like one of this kind (".html"): a slip must not cost a recipe.
-void require_page_file(const char* option, const Path& path, const char* ending);
+// In every page, chart and trace, near its start.
+inline constexpr std::string_view kPageMark = "Made by Quintet";
+
+// At most the first `bytes` of a file.
+std::string start_of_file(const Path& path, size_t bytes);
+
+// The same for a page or chart that is made again from what it shows: a file that exists must have the mark.
+void require_page_file(const char* option, const Path& path);
 
 // The same for a file that its reader may have edited: without `overwrite` it must not exist.
 void require_new_file(const char* option, const Path& path, bool overwrite);

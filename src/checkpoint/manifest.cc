@@ -19,8 +19,8 @@ constexpr int64_t kMaxBytes = int64_t{1} << 60;  // of a file
 // Reads values of the expected type; anything else is a UserError that names the place.
 class Fields {
  public:
-  Fields(const Json& json, std::string source, std::string where)
-      : json_(json), source_(std::move(source)), where_(std::move(where)) {
+  Fields(const Json& json, const std::string& source, std::string_view where)
+      : json_(json), source_(source), where_(where) {
     if (!json.is_object()) fail("must be an object");
   }
 
@@ -48,12 +48,16 @@ class Fields {
     if (!v.is_array()) fail(fmt::format("\"{}\" must be a list, got {}", key, shown(v)));
     return v;
   }
+  // A list of objects that were taken out of it one by one.
+  void require_taken(const char* key) const {
+    const Json& list = array(key);
+    if (!list.empty()) fail(fmt::format("\"{}\" must be a list of objects, got {}", key, shown(list[0])));
+  }
   uint64_t sum(const char* key) const {
     const std::optional<uint64_t> sum = parse_sum(text(key));
     if (!sum) fail(fmt::format("\"{}\" must be 16 hexadecimal digits, got {}", key, shown(at(key))));
     return *sum;
   }
-  Fields item(const Json& json, const std::string& where) const { return {json, source_, where}; }
   [[noreturn]] void fail(const std::string& why) const { base::fail_user("{}: {} {}", source_, where_, why); }
 
  private:
@@ -63,7 +67,8 @@ class Fields {
     return text;
   }
   const Json& json_;
-  const std::string source_, where_;
+  const std::string& source_;
+  const std::string_view where_;
 };
 
 ShardFile read_file_entry(const Fields& f) {
@@ -75,56 +80,156 @@ ShardFile read_file_entry(const Fields& f) {
   return file;
 }
 
-Piece read_piece(const Fields& f, const TensorInfo& info, const Manifest& m) {
-  Piece piece{.file = static_cast<int>(f.integer("file", 0, static_cast<int64_t>(m.files.size()) - 1))};
-  const ShardFile& file = m.files[static_cast<size_t>(piece.file)];
-  piece.position = f.integer("position", file.header_bytes, file.bytes);
-  try {
-    piece.region = region_of(f.at("region"), info.shape);
-  } catch (const nlohmann::json::exception&) {
-    f.fail("has a region that is not one: " + base::json_text(f.at("region")));
-  }
-  if (!is_valid(piece.region, info.count()))
-    f.fail(fmt::format("has a region outside of its tensor: {}", base::json_text(f.at("region"))));
-  const int64_t bytes = piece.region.count * base::size_of(info.dtype);
-  if (bytes > file.bytes - piece.position)
-    f.fail(fmt::format("has {} bytes at position {}, but {} has only {} bytes", bytes, piece.position,
-                       file.name, file.bytes));
-  for (const Json& sum : f.array("sums")) {
-    const auto value = sum.is_string() ? parse_sum(sum.get<std::string>()) : std::nullopt;
-    if (!value) f.fail("has a checksum that is not 16 hexadecimal digits");
-    piece.sums.push_back(*value);
-  }
-  const auto chunks = static_cast<size_t>((bytes + m.chunk_bytes - 1) / m.chunk_bytes);
-  if (piece.sums.size() != chunks)
-    f.fail(fmt::format("has {} checksums for {} chunks", piece.sums.size(), chunks));
-  return piece;
-}
-
-SavedTensor read_tensor(const Fields& f, const Manifest& m) {
-  SavedTensor tensor{.info = {.name = f.text("name"), .shape = {}}, .pieces = {}};
+TensorInfo read_info(const Fields& f) {
+  TensorInfo info{.name = f.text("name"), .shape = {}};
   const auto dtype = parse_safetensors_dtype(f.text("dtype"));
   if (!dtype) f.fail(fmt::format("has unknown dtype \"{}\"", f.text("dtype")));
-  tensor.info.dtype = *dtype;
+  info.dtype = *dtype;
   for (const Json& d : f.array("shape")) {
     if (!d.is_number_integer() || d.is_number_float()) f.fail("has a shape that is not a list of integers");
-    tensor.info.shape.push_back(d.is_number_unsigned() && d.get<uint64_t>() > INT64_MAX ? -1
-                                                                                        : d.get<int64_t>());
+    info.shape.push_back(d.is_number_unsigned() && d.get<uint64_t>() > INT64_MAX ? -1 : d.get<int64_t>());
   }
-  const int64_t count = checked_product(tensor.info.shape);
+  const int64_t count = checked_product(info.shape);
   if (count < 0 || count > kMaxBytes / base::size_of(*dtype)) f.fail("has an impossible shape");
-  int64_t covered = 0;
-  for (const Json& piece : f.array("pieces")) {
-    tensor.pieces.push_back(
-        read_piece(f.item(piece, fmt::format("a piece of {}", tensor.info.name)), tensor.info, m));
-    covered += tensor.pieces.back().region.count;
-    if (covered > count) break;
-  }
-  if (covered != count)
-    f.fail(fmt::format("has {} elements, but its pieces have {}", count,
-                       covered > count ? "more" : fmt::format("{}", covered)));
-  return tensor;
+  return info;
 }
+
+// Files, tensors and pieces are taken out of the text one by one, so that no tree of all of it exists.
+// What one of them depends on comes before it in the text.
+class Parser {
+ public:
+  explicit Parser(const std::string& source) : source_(source) {}
+
+  Manifest parse(std::string_view text) {
+    const auto take = [this](int depth, Json::parse_event_t event, Json& value) {
+      return on_event(depth, event, value);
+    };
+    Json root = Json::parse(text, take, false);
+    if (root.is_discarded()) base::fail_user("{} is not valid JSON", source_);
+    if (!root.is_object()) Fields(root, source_, kManifest);  // throws
+    const Fields f(root, source_, kManifest);
+    if (!has_header_) read_header(f);
+    f.require_taken("files");
+    f.require_taken("tensors");
+    if (!f.at("run").is_object()) f.fail("\"run\" must be an object");
+    m_.run = std::move(root["run"]);
+    return std::move(m_);
+  }
+
+ private:
+  static constexpr std::string_view kManifest = "the manifest";
+  using Event = Json::parse_event_t;
+
+  // Whether to keep the value in the tree. The depth of a value is the number of values that it is in: a
+  // tensor's is 2, its fields' 3.
+  bool on_event(int depth, Event event, Json& value) {
+    const bool ends = event == Event::value || event == Event::array_end || event == Event::object_end;
+    if (event == Event::key && depth == 1) on_key(value.get<std::string>());
+    if (event == Event::key && depth == 3 && key_ == "tensors") on_tensor_key(value.get<std::string>());
+    if (ends && depth == 1 && key_ != "files" && key_ != "tensors" && key_ != "run") header_[key_] = value;
+    if (ends && depth == 3 && key_ == "tensors" && tensor_key_ != "pieces") tensor_[tensor_key_] = value;
+    if (event != Event::object_end) return true;
+    if (depth == 2 && key_ == "files")
+      m_.files.push_back(read_file_entry(Fields(value, source_, fmt::format("file {}", m_.files.size()))));
+    else if (depth == 2 && key_ == "tensors")
+      end_tensor(value);
+    else if (depth == 4 && key_ == "tensors" && tensor_key_ == "pieces")
+      add_piece(Fields(value, source_, piece_text_));
+    else
+      return true;
+    return false;
+  }
+
+  void on_key(std::string key) {
+    key_ = std::move(key);
+    if (key_ != "files" && key_ != "tensors") return;
+    const Fields f(header_, source_, kManifest);
+    if (!has_header_) read_header(f);
+    if (!lists_.insert(key_).second) f.fail(fmt::format("has \"{}\" twice", key_));
+    if (key_ == "files" && lists_.contains("tensors")) f.fail("lists \"files\" after \"tensors\"");
+  }
+
+  void read_header(const Fields& f) {
+    has_header_ = true;
+    if (f.text("format") != kFormat)
+      f.fail(fmt::format("has format \"{}\", expected \"{}\"", f.text("format"), kFormat));
+    if (const int64_t version = f.integer("version", 0, INT64_MAX); version != kVersion)
+      f.fail(fmt::format("has version {}; this build reads version {}", version, kVersion));
+    m_.step = f.integer("step", 0, int64_t{1} << 53);
+    m_.chunk_bytes = f.integer("chunk_bytes", 8, int64_t{1} << 30);
+    if (m_.chunk_bytes % 8 != 0) f.fail("\"chunk_bytes\" must be a multiple of 8");
+  }
+
+  void on_tensor_key(std::string key) {
+    tensor_key_ = std::move(key);
+    if (open_ && (tensor_key_ == "name" || tensor_key_ == "dtype" || tensor_key_ == "shape" ||
+                  tensor_key_ == "pieces"))
+      base::fail_user("{}: tensor {} lists \"{}\" after \"pieces\"", source_, open_->info.name, tensor_key_);
+    if (tensor_key_ != "pieces") return;
+    open_.emplace(
+        SavedTensor{.info = read_info(Fields(tensor_, source_, fmt::format("tensor {}", m_.tensors.size()))),
+                    .pieces = {}});
+    covered_ = 0;
+    piece_text_ = fmt::format("a piece of {}", open_->info.name);
+  }
+
+  void add_piece(const Fields& f) {
+    const TensorInfo& info = open_->info;
+    Piece piece{.file = static_cast<int>(f.integer("file", 0, static_cast<int64_t>(m_.files.size()) - 1))};
+    const ShardFile& file = m_.files[static_cast<size_t>(piece.file)];
+    piece.position = f.integer("position", file.header_bytes, file.bytes);
+    try {
+      piece.region = region_of(f.at("region"), info.shape);
+    } catch (const nlohmann::json::exception&) {
+      f.fail("has a region that is not one: " + base::json_text(f.at("region")));
+    }
+    if (!is_valid(piece.region, info.count()))
+      f.fail(fmt::format("has a region outside of its tensor: {}", base::json_text(f.at("region"))));
+    const int64_t bytes = piece.region.count * base::size_of(info.dtype);
+    if (bytes > file.bytes - piece.position)
+      f.fail(fmt::format("has {} bytes at position {}, but {} has only {} bytes", bytes, piece.position,
+                         file.name, file.bytes));
+    std::vector<uint64_t> sums;
+    for (const Json& sum : f.array("sums")) {
+      const auto value = sum.is_string() ? parse_sum(sum.get<std::string>()) : std::nullopt;
+      if (!value) f.fail("has a checksum that is not 16 hexadecimal digits");
+      sums.push_back(*value);
+    }
+    const auto chunks = static_cast<size_t>((bytes + m_.chunk_bytes - 1) / m_.chunk_bytes);
+    if (sums.size() != chunks) f.fail(fmt::format("has {} checksums for {} chunks", sums.size(), chunks));
+    if (piece.region.count > info.count() - covered_)
+      f.fail(
+          fmt::format("is one too many: the tensor has {} elements, but its pieces have more", info.count()));
+    covered_ += piece.region.count;
+    piece.sums = sums;
+    open_->pieces.add(piece);
+  }
+
+  void end_tensor(const Json& value) {
+    const std::string where = fmt::format("tensor {}", m_.tensors.size());
+    const Fields f(value, source_, where);
+    f.require_taken("pieces");
+    const TensorInfo& info = open_->info;
+    if (covered_ != info.count())
+      f.fail(fmt::format("has {} elements, but its pieces have {}", info.count(), covered_));
+    if (!m_.tensors.empty() && m_.tensors.back().info.name >= info.name)
+      Fields(value, source_, kManifest).fail(fmt::format("lists tensor {} out of order or twice", info.name));
+    open_->pieces.shrink();
+    m_.tensors.push_back(std::move(*open_));
+    open_.reset();
+    tensor_ = Json::object();
+  }
+
+  const std::string& source_;
+  Manifest m_;
+  Json header_ = Json::object(), tensor_ = Json::object();  // their fields so far, without lists
+  bool has_header_ = false;
+  std::set<std::string> lists_;      // "files" and "tensors", when they have begun
+  std::string key_, tensor_key_;     // the last ones
+  std::optional<SavedTensor> open_;  // the tensor whose pieces are being read
+  int64_t covered_ = 0;              // elements of it
+  std::string piece_text_;
+};
 
 }  // namespace
 
@@ -188,15 +293,30 @@ std::optional<uint64_t> parse_sum(std::string_view text) {
 }
 
 std::string to_text(const Manifest& m) {
-  Json files = Json::array(), tensors = Json::array();
-  for (const ShardFile& f : m.files) {
-    Json file = {{"name", f.name}};
-    file["bytes"] = f.bytes;
-    file["header_bytes"] = f.header_bytes;
-    file["header_sum"] = sum_text(f.header_sum);
-    files.push_back(std::move(file));
-  }
-  for (const SavedTensor& t : m.tensors) {
+  std::string text = base::json_text({{"format", kFormat},
+                                      {"version", kVersion},
+                                      {"step", m.step},
+                                      {"run", m.run},
+                                      {"chunk_bytes", m.chunk_bytes}},
+                                     2);
+  text.resize(text.size() - 2);  // "\n}"
+  // One element at a time: a tree of all pieces would be many times their text.
+  const auto append = [&](const char* key, const auto& list, const auto& json_of) {
+    text += fmt::format(",\n  \"{}\": [", key);
+    const char* comma = "\n    ";
+    for (const auto& item : list) {
+      text += comma + base::json_text(json_of(item));
+      comma = ",\n    ";
+    }
+    text += list.empty() ? "]" : "\n  ]";
+  };
+  append("files", m.files, [](const ShardFile& f) {
+    return Json{{"name", f.name},
+                {"bytes", f.bytes},
+                {"header_bytes", f.header_bytes},
+                {"header_sum", sum_text(f.header_sum)}};
+  });
+  append("tensors", m.tensors, [](const SavedTensor& t) {
     Json pieces = Json::array();
     for (const Piece& p : t.pieces) {
       Json sums = Json::array();
@@ -206,20 +326,11 @@ std::string to_text(const Manifest& m) {
                         {"region", region_json(p.region, t.info.shape)},
                         {"sums", std::move(sums)}});
     }
-    tensors.push_back({{"name", t.info.name},
-                       {"dtype", safetensors_name(t.info.dtype)},
-                       {"shape", t.info.shape},
-                       {"pieces", std::move(pieces)}});
-  }
-  const Json root = {{"format", kFormat},
-                     {"version", kVersion},
-                     {"step", m.step},
-                     {"run", m.run},
-                     {"chunk_bytes", m.chunk_bytes},
-                     {"files", std::move(files)},
-                     {"tensors", std::move(tensors)}};
-  std::string text = base::json_text(root, 2);
-  text.resize(text.size() - 2);  // "\n}"
+    return Json{{"name", t.info.name},
+                {"dtype", safetensors_name(t.info.dtype)},
+                {"shape", t.info.shape},
+                {"pieces", std::move(pieces)}};
+  });
   const uint64_t sum = base::checksum_of(std::as_bytes(std::span(text)));
   return text + std::string(kSumKey) + sum_text(sum) + "\"\n}\n";
 }
@@ -234,27 +345,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   if (said != sum || text.substr(at + kSumKey.size()) != sum_text(sum) + "\"\n}\n")
     base::fail_user("{} is damaged: its checksum is {}, but it says {}", source, sum_text(sum),
                     said ? sum_text(*said) : "none");
-  const Json root = Json::parse(text, nullptr, false);
-  if (root.is_discarded()) base::fail_user("{} is not valid JSON", source);
-  const Fields f(root, source, "the manifest");
-  if (f.text("format") != kFormat)
-    f.fail(fmt::format("has format \"{}\", expected \"{}\"", f.text("format"), kFormat));
-  if (const int64_t version = f.integer("version", 0, INT64_MAX); version != kVersion)
-    f.fail(fmt::format("has version {}; this build reads version {}", version, kVersion));
-  Manifest m;
-  m.step = f.integer("step", 0, int64_t{1} << 53);
-  m.chunk_bytes = f.integer("chunk_bytes", 8, int64_t{1} << 30);
-  if (m.chunk_bytes % 8 != 0) f.fail("\"chunk_bytes\" must be a multiple of 8");
-  m.run = f.at("run");
-  if (!m.run.is_object()) f.fail("\"run\" must be an object");
-  for (const Json& file : f.array("files"))
-    m.files.push_back(read_file_entry(f.item(file, fmt::format("file {}", m.files.size()))));
-  for (const Json& tensor : f.array("tensors")) {
-    m.tensors.push_back(read_tensor(f.item(tensor, fmt::format("tensor {}", m.tensors.size())), m));
-    if (m.tensors.size() > 1 && m.tensors[m.tensors.size() - 2].info.name >= m.tensors.back().info.name)
-      f.fail(fmt::format("lists tensor {} out of order or twice", m.tensors.back().info.name));
-  }
-  return m;
+  return Parser(source).parse(text);
 }
 
 }  // namespace quintet::checkpoint

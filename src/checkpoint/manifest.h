@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/region.h"
+#include "checkpoint/piece_list.h"
 #include "checkpoint/safetensors.h"
 
 namespace quintet::checkpoint {
@@ -19,17 +19,9 @@ using Json = nlohmann::ordered_json;
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // that one checksum covers
 
-// A part of a tensor, stored contiguously in a shard.
-struct Piece {
-  int file = 0;          // of Manifest::files
-  int64_t position = 0;  // of its first byte in the file
-  Region region;
-  std::vector<uint64_t> sums;  // XXH3-64 of every chunk
-};
-
 struct SavedTensor {
   TensorInfo info;
-  std::vector<Piece> pieces;  // every element is in exactly one
+  PieceList pieces;  // every element is in exactly one
 };
 
 struct ShardFile {
@@ -52,7 +44,7 @@ struct Manifest {
 
 std::string to_text(const Manifest& manifest);
 // `source` is for messages. UserError for anything that is not a manifest of this version, has another
-// checksum than it says, or contradicts itself.
+// checksum than it says, or contradicts itself. Holds no more than the result in addition to the text.
 Manifest parse_manifest(std::string_view text, const std::string& source);
 
 // Whether a file or folder name cannot leave its folder: letters, digits, '.', '_' and '-', and no '.' first.

@@ -1,5 +1,6 @@
 // Reads a checkpoint: any region of any tensor, from the pieces that have it. What is read is verified; a
-// damaged, truncated or missing file is a UserError that names it. Any thread may read.
+// damaged, truncated or missing file is a UserError that names it. Any thread may read. Large parts come from
+// the disk past the page cache, unless the file is there.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,8 @@ class Reader {
  public:
   // Reads the manifest only.
   explicit Reader(base::Path folder);
+  // The same with the manifest's text, which somebody else has read.
+  Reader(base::Path folder, std::string_view manifest);
 
   const base::Path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
@@ -28,11 +31,8 @@ class Reader {
   const SavedTensor& at(std::string_view name) const;
 
   // Elements `wanted` of a tensor, in its dtype. Reads every chunk that has some of them once, through one
-  // buffer of a chunk. `Bypass` is for what is read once on this machine: unless it is in the page cache, it
-  // comes from the disk, past the page cache.
-  enum class Cache : uint8_t { Use, Bypass };
-  void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out,
-            Cache cache = Cache::Use);
+  // buffer of a chunk.
+  void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out);
 
   // The same for elements [first, ...) of the whole tensor in row-major order, as many as `out` has room for.
   void read(const SavedTensor& tensor, int64_t first, std::span<std::byte> out);
@@ -49,12 +49,27 @@ class Reader {
   int64_t bytes_read() const { return bytes_read_; }  // of tensors, in whole chunks
 
  private:
-  using File = std::shared_ptr<const base::InputFile>;
+  struct OpenFile {
+    OpenFile(const base::Path& path, bool bypass) : file(path, bypass), bypasses_cache(bypass) {}
+    const base::InputFile file;
+    const bool bypasses_cache;
+  };
+  using File = std::shared_ptr<const OpenFile>;
   // The file, with its size and header checked. The last ones stay open.
   File opened(int file);
-  // A chunk of a piece, checked, in `buffer`.
-  std::span<const std::byte> chunk(const SavedTensor& tensor, const Piece& piece, size_t index,
-                                   const base::DirectBuffer& buffer, Cache cache);
+  // Bytes of a file that one checksum covers.
+  struct Chunk {
+    const SavedTensor* tensor;
+    int file;
+    int64_t position, bytes;
+    uint64_t sum;
+  };
+  static Chunk chunk_of(const SavedTensor& tensor, const Piece& piece, size_t index, int64_t chunk_bytes);
+  // They, checked, in `buffer`.
+  std::span<const std::byte> load(const Chunk& chunk, const base::DirectBuffer& buffer);
+  // The same at their own place, where they come from the page cache; false: from elsewhere, use load().
+  bool load_in_place(const Chunk& chunk, std::span<std::byte> out);
+  void require_sum(const Chunk& chunk, const base::InputFile& file, std::span<const std::byte> bytes);
   // Calls fn(buffer) with a buffer for a chunk that nothing else uses.
   template <class Fn>
   void with_buffer(const Fn& fn);

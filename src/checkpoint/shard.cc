@@ -84,8 +84,8 @@ class DataStream {
              Sums& sums)
       : pieces_(pieces), source_(source), options_(options), sums_(sums), addresses_(pieces.size()) {}
 
-  // The next bytes where they are, if the disk can read them there; otherwise empty.
-  std::span<const std::byte> next_in_place(int64_t bytes) {
+  // The next bytes where they are, if the disk can read them there; otherwise empty. add() them next.
+  std::span<const std::byte> in_place(int64_t bytes) {
     const std::byte* const begin = address(piece_);
     if (begin == nullptr || reinterpret_cast<uintptr_t>(begin + at_) % base::kDirectBytes != 0) return {};
     const std::span<const std::byte> block(begin + at_, static_cast<size_t>(bytes));
@@ -94,10 +94,12 @@ class DataStream {
       if (address(i) != block.data() + found) return {};
       found += pieces_[i].bytes();
     }
-    advance(bytes, [&](int64_t done, int64_t n) {
+    return block;
+  }
+  void add(std::span<const std::byte> block) {
+    advance(std::ssize(block), [&](int64_t done, int64_t n) {
       return block.subspan(static_cast<size_t>(done), static_cast<size_t>(n));
     });
-    return block;
   }
 
   // Fills `out` with the next bytes. No element is cut: blocks and pieces begin at multiples of their
@@ -128,14 +130,14 @@ class DataStream {
     for (int64_t done = 0; done < bytes;) {
       const int64_t left = pieces_[piece_].bytes() - at_,
                     n = std::min({left, chunk - at_ % chunk, bytes - done});
-      add(part(done, n), n == left);
+      add_part(part(done, n), n == left);
       done += n;
       at_ += n;
       if (n == left) ++piece_, at_ = 0;
     }
   }
 
-  void add(std::span<const std::byte> part, bool ends_piece) {
+  void add_part(std::span<const std::byte> part, bool ends_piece) {
     const int64_t chunk = options_.chunk_bytes;
     uint64_t& sum = sums_[piece_][static_cast<size_t>(at_ / chunk)];
     const bool begins = at_ % chunk == 0, ends = ends_piece || (at_ + std::ssize(part)) % chunk == 0;
@@ -158,6 +160,10 @@ class DataStream {
   base::Checksum unfinished_;  // of a chunk that is in several blocks
 };
 
+// Blocks in place that are queued before the one that is written: enough to keep the disk busy. Checksums of
+// more would compete with the copy of the state, which training waits for.
+constexpr int64_t kBlocksAhead = 2;
+
 // Two buffers and the queue that writes them, and blocks that are written in place, past the page cache.
 class LargeFile {
  public:
@@ -172,17 +178,19 @@ class LargeFile {
   }
 
   void write(DataStream& data, int64_t position, int64_t bytes) {
-    std::span<const std::byte> block = data.next_in_place(bytes);
-    if (block.empty()) {
-      Buffer& buffer = buffers_[used_++ % 2];
-      if (!buffer.memory) buffer.memory.emplace(kWriteBlock);
-      queue_.wait(buffer.pushed);
-      const std::span<std::byte> out(buffer.memory->data(), static_cast<size_t>(bytes));
-      data.fill(out);
-      buffer.pushed = queue_.pushed() + 1;
-      block = out;
+    if (const std::span<const std::byte> block = data.in_place(bytes); !block.empty()) {
+      queue_.wait(queue_.pushed() - kBlocksAhead);
+      queue_.push(position, block);
+      data.add(block);  // while it is written
+      return;
     }
-    queue_.push(position, block);
+    Buffer& buffer = buffers_[used_++ % 2];
+    if (!buffer.memory) buffer.memory.emplace(kWriteBlock);
+    queue_.wait(buffer.pushed);
+    const std::span<std::byte> out(buffer.memory->data(), static_cast<size_t>(bytes));
+    data.fill(out);
+    buffer.pushed = queue_.pushed() + 1;
+    queue_.push(position, out);
   }
   void finish() { queue_.wait(queue_.pushed()); }
 
@@ -228,9 +236,10 @@ void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, 
   file.finish();
 }
 
-void add_shard(Manifest& m, const base::Path& path, std::optional<int64_t> step) {
+ShardContents read_shard(const base::Path& path, std::optional<int64_t> step, int64_t chunk_bytes) {
   const auto refuse = [&](const std::string& why) {
-    base::fail_user("'{}' is not a shard of step {}: {}", path.string(), m.step, why);
+    base::fail_user("'{}' is not a shard{}: {}", path.string(), step ? fmt::format(" of step {}", *step) : "",
+                    why);
   };
   const base::InputFile file(path);
   uint64_t length = 0;
@@ -239,17 +248,18 @@ void add_shard(Manifest& m, const base::Path& path, std::optional<int64_t> step)
   std::string text(static_cast<size_t>(length) + kLengthBytes, '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   const Json header = Json::parse(text.begin() + kLengthBytes, text.end(), nullptr, false);
-  const int number = static_cast<int>(m.files.size());
-  m.files.push_back({.name = path.filename().string(),
-                     .bytes = file.size(),
-                     .header_bytes = static_cast<int64_t>(text.size()),
-                     .header_sum = base::checksum_of(std::as_bytes(std::span(text)))});
+  ShardContents shard{.file = {.name = path.filename().string(),
+                               .bytes = file.size(),
+                               .header_bytes = static_cast<int64_t>(text.size()),
+                               .header_sum = base::checksum_of(std::as_bytes(std::span(text)))},
+                      .tensors = {}};
   try {
     const Json& metadata = header.at("__metadata__");
     if ((step && metadata.at(kStepKey) != std::to_string(*step)) ||
-        metadata.at(kChunkKey) != std::to_string(m.chunk_bytes))
+        metadata.at(kChunkKey) != std::to_string(chunk_bytes))
       refuse("its metadata says " + metadata.at(kStepKey).dump());
     int64_t data_end = 0;
+    std::vector<uint64_t> sums;
     for (const Json& p : Json::parse(metadata.at(kPiecesKey).get<std::string>())) {
       const Json& entry = header.at(p.at("key").get<std::string>());
       TensorInfo info{.name = p.at("name").get<std::string>(),
@@ -257,13 +267,15 @@ void add_shard(Manifest& m, const base::Path& path, std::optional<int64_t> step)
       const auto dtype = parse_safetensors_dtype(entry.at("dtype").get<std::string>());
       if (!dtype) refuse("unknown dtype " + entry.at("dtype").dump());
       info.dtype = *dtype;
-      Piece piece{
-          .file = number,
-          .position = static_cast<int64_t>(text.size()) + entry.at("data_offsets").at(0).get<int64_t>(),
-          .region = region_of(p.at("region"), info.shape)};
-      for (const Json& sum : p.at("sums")) piece.sums.push_back(parse_sum(sum.get<std::string>()).value());
+      sums.clear();
+      for (const Json& sum : p.at("sums")) sums.push_back(parse_sum(sum.get<std::string>()).value());
+      PieceList piece;
+      piece.add(
+          {.position = static_cast<int64_t>(text.size()) + entry.at("data_offsets").at(0).get<int64_t>(),
+           .region = region_of(p.at("region"), info.shape),
+           .sums = sums});
       data_end = std::max(data_end, entry.at("data_offsets").at(1).get<int64_t>());
-      m.tensors.push_back({.info = std::move(info), .pieces = {std::move(piece)}});
+      shard.tensors.push_back({.info = std::move(info), .pieces = std::move(piece)});
     }
     if (data_end + static_cast<int64_t>(text.size()) != file.size())
       refuse(fmt::format("it has {} bytes, expected {}", file.size(),
@@ -273,22 +285,37 @@ void add_shard(Manifest& m, const base::Path& path, std::optional<int64_t> step)
   } catch (const std::bad_optional_access&) {
     refuse("a checksum is not 16 hexadecimal digits");
   }
+  return shard;
 }
 
-void sort_tensors(Manifest& m) {
-  std::stable_sort(m.tensors.begin(), m.tensors.end(),
-                   [](const SavedTensor& a, const SavedTensor& b) { return a.info.name < b.info.name; });
-  std::vector<SavedTensor> merged;
-  for (SavedTensor& t : m.tensors) {
-    if (merged.empty() || merged.back().info.name != t.info.name) {
-      merged.push_back(std::move(t));
-      continue;
-    }
-    QUINTET_CHECK(merged.back().info.shape == t.info.shape && merged.back().info.dtype == t.info.dtype,
+ManifestBuilder::ManifestBuilder(int64_t step, Json run) {
+  manifest_.step = step;
+  manifest_.run = std::move(run);
+}
+
+void ManifestBuilder::add(ShardContents shard) {
+  const int number = static_cast<int>(manifest_.files.size());
+  manifest_.files.push_back(std::move(shard.file));
+  std::vector<SavedTensor>& tensors = manifest_.tensors;
+  for (SavedTensor& t : shard.tensors) {
+    const auto [place, is_new] = places_.try_emplace(t.info.name, tensors.size());
+    if (is_new) tensors.push_back({.info = t.info, .pieces = {}});
+    SavedTensor& into = tensors[place->second];
+    QUINTET_CHECK(into.info.shape == t.info.shape && into.info.dtype == t.info.dtype,
                   "ranks saved {} with different shapes or types", t.info.name);
-    std::move(t.pieces.begin(), t.pieces.end(), std::back_inserter(merged.back().pieces));
+    for (Piece piece : t.pieces) {
+      piece.file = number;
+      into.pieces.add(piece);
+    }
   }
-  m.tensors = std::move(merged);
+}
+
+Manifest ManifestBuilder::finish() {
+  std::vector<SavedTensor>& tensors = manifest_.tensors;
+  for (SavedTensor& t : tensors) t.pieces.shrink();
+  std::sort(tensors.begin(), tensors.end(),
+            [](const SavedTensor& a, const SavedTensor& b) { return a.info.name < b.info.name; });
+  return std::move(manifest_);
 }
 
 }  // namespace quintet::checkpoint

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/file_system.h"
@@ -50,9 +51,25 @@ std::string shard_name(int64_t rank);  // "rank-00003.safetensors"
 // Of tensors that are never updated: later checkpoints link the same file.
 std::string frozen_name(int64_t rank);  // "frozen-00003.safetensors"
 
-// Adds the file and its pieces to the manifest, which has its chunk_bytes. Tensors are added as they come:
-// sort_tensors() orders them. UserError when the file is not a complete shard of the step, if one is given.
-void add_shard(Manifest& manifest, const base::Path& path, std::optional<int64_t> step);
-void sort_tensors(Manifest& manifest);
+// A shard as its header describes it.
+struct ShardContents {
+  ShardFile file;
+  std::vector<SavedTensor> tensors;  // one for each piece, in the order of the file; Piece::file is 0
+};
+// UserError when the file is not a complete shard with these chunks, and of the step if one is given.
+ShardContents read_shard(const base::Path& path, std::optional<int64_t> step,
+                         int64_t chunk_bytes = kChunkBytes);
+
+// Makes a manifest of shards, one after the other.
+class ManifestBuilder {
+ public:
+  ManifestBuilder(int64_t step, Json run);
+  void add(ShardContents shard);
+  Manifest finish();  // sorts the tensors by name
+
+ private:
+  Manifest manifest_;
+  std::unordered_map<std::string, size_t> places_;  // of tensors
+};
 
 }  // namespace quintet::checkpoint

@@ -6,12 +6,13 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "checkpoint/shard.h"
 
 namespace quintet::checkpoint {
 namespace {
 
-constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kPrefix = "step-", kAbandonedPrefix = "abandoned-";
 
 std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
@@ -24,6 +25,15 @@ std::optional<int64_t> step_of(const std::string& name) {
   const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (error != std::errc() || at != end || step < 0 || name != name_of(step)) return std::nullopt;
   return step;
+}
+
+// Of a checkpoint that is set aside: "abandoned-2-step-00000100".
+std::optional<int64_t> abandoned_step_of(const std::string& name) {
+  const size_t dash = name.starts_with(kAbandonedPrefix) ? name.find('-', kAbandonedPrefix.size()) : 0;
+  if (dash == 0 || dash == std::string::npos || dash == kAbandonedPrefix.size()) return std::nullopt;
+  for (size_t i = kAbandonedPrefix.size(); i < dash; ++i)
+    if (name[i] < '0' || name[i] > '9') return std::nullopt;
+  return step_of(name.substr(dash + 1));
 }
 
 // Of a checkpoint's folder: the manifest and the shards, finished or not.
@@ -42,10 +52,35 @@ void check_tensors(const Manifest& m, const std::vector<TensorInfo>& expected) {
     QUINTET_CHECK(saved != nullptr && saved->info.shape == info.shape && saved->info.dtype == info.dtype,
                   "{} was not saved as it is", info.name);
     int64_t count = 0;
-    for (const Piece& piece : saved->pieces) count += piece.region.count;
+    for (const Piece piece : saved->pieces) count += piece.region.count;
     QUINTET_CHECK(count == info.count(), "{} elements of {} were saved, expected {}", count, info.name,
                   info.count());
   }
+}
+
+// Opening one takes a round trip to the file system, and a large job has thousands.
+constexpr int kHeaderReaders = 32;
+constexpr int64_t kHeadersAtOnce = 256;  // in memory
+
+Manifest read_shards(const base::Path& folder, int64_t step, int64_t ranks, Json run) {
+  const std::vector<base::Path> names = base::list_folder(folder);  // sorted
+  const auto is_there = [&](const std::string& name) {
+    return std::binary_search(names.begin(), names.end(), base::Path(name));
+  };
+  ManifestBuilder manifest(step, std::move(run));
+  for (int64_t first = 0; first < ranks; first += kHeadersAtOnce) {
+    std::vector<std::vector<ShardContents>> shards(
+        static_cast<size_t>(std::min(kHeadersAtOnce, ranks - first)));
+    base::parallel_for(kHeaderReaders, shards.size(), [&](size_t i) {
+      const int64_t rank = first + static_cast<int64_t>(i);
+      shards[i].push_back(read_shard(folder / shard_name(rank), step));
+      if (const std::string frozen = frozen_name(rank); is_there(frozen))
+        shards[i].push_back(read_shard(folder / frozen, std::nullopt));
+    });
+    for (std::vector<ShardContents>& of_rank : shards)
+      for (ShardContents& shard : of_rank) manifest.add(std::move(shard));
+  }
+  return manifest.finish();
 }
 
 }  // namespace
@@ -70,16 +105,27 @@ void Store::require_own() const {
         latest.string());
 }
 
-std::vector<Entry> Store::list() const {
+namespace {
+
+template <class StepOf>
+std::vector<Entry> entries_of(const base::Path& folder, const StepOf& step_of_name, bool set_aside) {
   std::vector<Entry> entries;
-  for (const base::Path& name : base::list_folder(folder_))
-    if (const auto step = step_of(name.string()); step && base::directory_exists(folder_ / name))
+  for (const base::Path& name : base::list_folder(folder))
+    if (const auto step = step_of_name(name.string()); step && base::directory_exists(folder / name))
       entries.push_back({.step = *step,
-                         .folder = folder_ / name,
-                         .complete = base::file_exists(folder_ / name / kManifestFile)});
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
+                         .folder = folder / name,
+                         .complete = base::file_exists(folder / name / kManifestFile),
+                         .set_aside = set_aside});
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return a.step < b.step; });
   return entries;
 }
+
+}  // namespace
+
+std::vector<Entry> Store::list() const { return entries_of(folder_, step_of, false); }
+
+std::vector<Entry> Store::abandoned() const { return entries_of(folder_, abandoned_step_of, true); }
 
 std::optional<Entry> Store::newest() const {
   std::optional<Entry> newest;
@@ -91,24 +137,25 @@ std::optional<Entry> Store::newest() const {
 void Store::begin(int64_t step) {
   const base::Path folder = folder_of(step);
   QUINTET_CHECK(!base::file_exists(folder / kManifestFile), "step {} has a checkpoint already", step);
-  base::make_directories(folder_);
+  files_->make_directories(folder_);
   files_->make_directory(folder);
 }
 
 void Store::commit(int64_t step, int64_t ranks, Json run, const std::vector<TensorInfo>& expected) {
   const base::Path folder = folder_of(step);
-  Manifest m{.step = step, .run = std::move(run), .files = {}, .tensors = {}};
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    add_shard(m, folder / shard_name(rank), step);
-    if (const base::Path frozen = folder / frozen_name(rank); base::file_exists(frozen))
-      add_shard(m, frozen, std::nullopt);
-  }
-  sort_tensors(m);
+  const Manifest m = read_shards(folder, step, ranks, std::move(run));
   check_tensors(m, expected);
   files_->sync_directory(folder);   // the names of the shards
   files_->sync_directory(folder_);  // and of their folder
   base::replace_file(*files_, folder / kManifestFile, to_text(m));
   base::replace_file(*files_, folder_ / kLatestFile, folder.filename().string() + "\n");
+}
+
+void Store::replace_run(int64_t step, Json run) {
+  const base::Path file = folder_of(step) / kManifestFile;
+  Manifest m = parse_manifest(base::read_file(file), file.string());
+  m.run = std::move(run);
+  base::replace_file(*files_, file, to_text(m));
 }
 
 std::vector<Entry> Store::removable(const Retention& retention) const {
@@ -141,18 +188,21 @@ std::vector<int64_t> Store::prune(const Retention& retention) {
 }
 
 int Store::abandon_after(int64_t step) {
+  std::vector<Entry> entries = list();
+  // The newest first: whatever is left after a crash is a run that has gone back less far.
+  std::reverse(entries.begin(), entries.end());
   int count = 0;
-  for (const Entry& entry : list()) {
+  for (const Entry& entry : entries) {
     if (entry.step <= step) continue;
     base::Path to;
     int number = 0;
-    do to = folder_ / fmt::format("abandoned-{}-{}", ++number, entry.folder.filename().string());
+    do to = folder_ / fmt::format("{}{}-{}", kAbandonedPrefix, ++number, entry.folder.filename().string());
     while (base::directory_exists(to));
     files_->rename(entry.folder, to);
+    files_->sync_directory(folder_);
     ++count;
   }
   if (count == 0) return 0;
-  files_->sync_directory(folder_);
   if (const auto left = newest())
     base::replace_file(*files_, folder_ / kLatestFile, left->folder.filename().string() + "\n");
   else
@@ -175,8 +225,11 @@ void Store::remove(const Entry& entry) {
 }
 
 void Store::clear() {
+  if (!base::directory_exists(folder_)) return;
   files_->remove_file(folder_ / kLatestFile);  // first: it must not name a folder that is half gone
+  files_->sync_directory(folder_);
   for (const Entry& entry : list()) remove(entry);
+  for (const Entry& entry : abandoned()) remove(entry);
 }
 
 namespace {

@@ -16,6 +16,7 @@ struct Entry {
   int64_t step = 0;
   base::Path folder;
   bool complete = false;
+  bool set_aside = false;  // by Store::abandon_after
 };
 
 struct Retention {
@@ -31,7 +32,8 @@ class Store {
   const base::Path& folder() const { return folder_; }
   base::Path folder_of(int64_t step) const;
 
-  std::vector<Entry> list() const;        // by step
+  std::vector<Entry> list() const;        // by step, without those that are set aside
+  std::vector<Entry> abandoned() const;   // those that are set aside
   std::optional<Entry> newest() const;    // complete
   std::optional<int64_t> latest() const;  // the step that the pointer "latest" names
 
@@ -43,6 +45,8 @@ class Store {
   // After all shards of ranks [0, ranks) are on disk: reads their headers, writes the manifest, then the
   // pointer "latest". `run` is Manifest::run. Every element of `expected` must be in exactly one piece.
   void commit(int64_t step, int64_t ranks, Json run, const std::vector<TensorInfo>& expected);
+  // Replaces Manifest::run of a complete checkpoint, by one rename.
+  void replace_run(int64_t step, Json run);
   // Complete checkpoints that are not retained, and incomplete ones that are older than the newest complete
   // one.
   std::vector<Entry> removable(const Retention& retention) const;
@@ -54,7 +58,7 @@ class Store {
   // Removes a checkpoint. What else is in its folder stays, and the folder with it; of a link only the link
   // goes.
   void remove(const Entry& entry);
-  // Removes every checkpoint, complete or not.
+  // Removes every checkpoint, complete or not, those that are set aside included.
   void clear();
 
  private:

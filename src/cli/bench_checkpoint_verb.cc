@@ -16,7 +16,7 @@ int bench_checkpoint_action(const BenchCheckpointOptions& o) {
   tools::CheckpointBenchOptions options = o.bench;
   options.folder = o.folder;
   const tools::CheckpointBench bench = tools::bench_checkpoint(o.recipe.load(false), options);
-  print(o.json ? tools::to_json(bench) : tools::to_table(bench));
+  o.json ? print(tools::to_json(bench)) : print_report(tools::to_table(bench));
   return kExitGood;
 }
 
@@ -39,7 +39,8 @@ Verb add_bench_checkpoint(CLI::App& bench) {
       ->excludes(folder);
   command->add_flag("--json", o->json, "print every round as JSON");
   command->footer(
-      "stop: training stands still; copy: the state is in host memory; save: the checkpoint is complete on "
+      "stop: training stands still; memcpy: all ranks copy as many bytes of host memory and do nothing else; "
+      "copy: the state is in host memory; save: the checkpoint is complete on "
       "disk, flushed; load: read back, verified, after the system has dropped its copy of the files; "
       "cached: the same when it has one.");
   return {command, [o] { return bench_checkpoint_action(*o); }};

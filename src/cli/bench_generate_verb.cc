@@ -19,7 +19,7 @@ int bench_generate_action(const BenchGenerateVerbOptions& o) {
   options.source.random_weights = o.random_weights;
   options.capture = !o.no_capture;
   const tools::GenerateBench bench = tools::bench_generate(o.model.folder, options);
-  print(o.json ? tools::to_json(bench) : tools::to_table(bench));
+  o.json ? print(tools::to_json(bench)) : print_report(tools::to_table(bench));
   return kExitGood;
 }
 

@@ -30,7 +30,7 @@ int action(const Options& o) {
     options.document_lengths = tools::parse_document_lengths(base::read_file(o.documents), o.documents);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   if (const auto bench = tools::bench_step(recipe, options))
-    print(o.json ? tools::to_json(*bench) : tools::to_table(*bench));
+    o.json ? print(tools::to_json(*bench)) : print_report(tools::to_table(*bench));
   return kExitGood;
 }
 

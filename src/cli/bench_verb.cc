@@ -26,8 +26,9 @@ int reference(const ReferenceVerbOptions& o) {
   if (!o.terms.empty()) {
     options.max_instructions = 3e5;  // many term sets: sample long steps
     const auto sets = hardware::read_terms(base::read_file(o.terms), o.terms);
-    print(published::to_json(published::compare_terms(runs, sets, options)));
-    return kExitGood;
+    const auto compared = published::compare_terms(runs, sets, options);
+    print(published::to_json(compared));
+    return compared.rows.empty() ? kExitFailure : kExitGood;
   }
   const published::Comparison report = published::compare(runs, options);
   if (report.rows.empty())
@@ -35,7 +36,7 @@ int reference(const ReferenceVerbOptions& o) {
                     o.source.empty() ? "" : fmt::format(" from source '{}'", o.source),
                     o.row.empty() ? "" : fmt::format(" with id '{}'", o.row),
                     runs.empty() ? "'TT-001'" : fmt::format("'{}'", runs.front().id));
-  print(o.json ? published::to_json(report) : published::to_text(report));
+  o.json ? print(published::to_json(report)) : print_report(published::to_text(report));
   return report.all.rows + report.memory.rows > 0 ? kExitGood : kExitFailure;
 }
 

@@ -57,9 +57,9 @@ int PrepareChatVerb::run(const std::vector<std::string>& inputs, const std::stri
   const tools::PreparedChat prepared = tools::prepare_chat(prepare);
   console.clear_live();
   for (const std::string& line : prepared.first_damage) console.print_line("damaged: " + line);
-  print(fmt::format("read     {}, {}; {} damaged, {} too long\n", base::counted(prepared.files, "file"),
-                    base::counted(prepared.records, "line"), base::thousands(prepared.damaged),
-                    base::counted(prepared.too_long, "document")));
+  print_report(fmt::format("read     {}, {}; {} damaged, {} too long\n",
+                           base::counted(prepared.files, "file"), base::counted(prepared.records, "line"),
+                           base::thousands(prepared.damaged), base::counted(prepared.too_long, "document")));
   const int64_t kept = prepared.kind == "pairs" ? prepared.documents / 2 : prepared.documents;
   const std::string one =
       prepared.kind.substr(0, prepared.kind.size() - 1);  // of "pairs", "prompts", "examples"

@@ -27,7 +27,7 @@ Verb add_checkpoint(CLI::App& app) {
   CLI::App* ls = add("ls", "list the checkpoints of a run", folder);
   CLI::App* show = add("show", "describe a checkpoint: step, layout, state, tensors", one);
   CLI::App* verify = add("verify", "read a checkpoint and compare every checksum", one);
-  CLI::App* prune = add("prune", "remove checkpoints", folder);
+  CLI::App* prune = add("prune", "remove checkpoints, and those that were set aside", folder);
   for (CLI::App* verb : {ls, show, verify}) verb->add_flag("--json", o->json, "print JSON");
   show->add_flag("--tensors", o->tensors, "also list every tensor");
   prune->add_option("--keep", o->keep, "number of newest checkpoints that stay")
@@ -40,9 +40,10 @@ Verb add_checkpoint(CLI::App& app) {
   prune->add_flag("--dry-run", o->dry_run, "only list what would be removed");
   command->footer("docs/formats/checkpoint.md describes the format. Verify exits with 2 for a damaged one.");
   return {command, [=] {
-            if (ls->parsed()) print(tools::list_checkpoints(o->path, o->json));
-            if (show->parsed()) print(tools::show_checkpoint(o->path, o->tensors, o->json));
-            if (verify->parsed()) print(tools::verify_checkpoint(o->path, o->json));
+            const auto write = o->json ? print : print_report;
+            if (ls->parsed()) write(tools::list_checkpoints(o->path, o->json));
+            if (show->parsed()) write(tools::show_checkpoint(o->path, o->tensors, o->json));
+            if (verify->parsed()) write(tools::verify_checkpoint(o->path, o->json));
             if (prune->parsed())
               print(tools::prune_checkpoints(o->path, {.keep = o->keep, .keep_every = o->keep_every},
                                              o->dry_run));

@@ -11,8 +11,6 @@
 #include "cli/chat_options.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
-#include "config/environment.h"
-#include "observe/console.h"
 #include "tools/show_data.h"
 
 namespace quintet::cli {
@@ -29,7 +27,6 @@ int data_show_action(const DataShowOptions& o) {
   tools::ChatSource source = o.chat.get();
   source.inputs = {o.path};
   const auto documents = tools::show_data(source, static_cast<size_t>(o.count));
-  const bool colours = observe::Console::standard_output().is_terminal() && config::wants_colours();
   for (size_t i = 0; i < documents.size(); ++i) {
     const tools::ShownDocument& document = documents[i];
     if (o.json) {
@@ -42,10 +39,7 @@ int data_show_action(const DataShowOptions& o) {
     print(fmt::format("document {}: {} tokens, {} trained\n", i + 1, document.ids.size(), trained));
     for (const auto& run : document.runs) {
       const std::string text = base::printable(run.text);
-      if (!run.trained)
-        print(text);
-      else
-        print(colours ? "\x1b[32m" + text + "\x1b[0m" : "{+" + text + "+}");
+      run.trained ? print_highlighted(text) : print(text);
     }
     print("\n");
   }

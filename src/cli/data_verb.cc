@@ -20,13 +20,13 @@ int ledger_action(const LedgerVerbOptions& o) {
   const tools::DataLedger ledger(o.run);
   if (o.step > 0) {
     const tools::StepLedger step = ledger.step(o.step);
-    print(o.json ? to_json(ledger, step) : to_text(ledger, step));
+    o.json ? print(to_json(ledger, step)) : print_report(to_text(ledger, step));
     return kExitGood;
   }
   const auto wanted =
       tools::DataLedger::parse_wanted(o.document.empty() ? o.sample : o.document, !o.document.empty());
   const std::vector<tools::LedgerRow> rows = ledger.find(wanted);
-  print(o.json ? to_json(ledger, rows) : to_text(ledger, rows));
+  o.json ? print(to_json(ledger, rows)) : print_report(to_text(ledger, rows));
   return kExitGood;
 }
 

@@ -19,7 +19,7 @@ int eval_action(const EvalVerbOptions& o) {
   if (o.prefix >= 0) options.prefix = static_cast<int32_t>(o.prefix);
   const generate::Evaluation result =
       tools::evaluate_file(o.model.folder, o.file, options, o.model.options());
-  print(o.json ? tools::to_json(result) : tools::to_text(result));
+  o.json ? print(tools::to_json(result)) : print_report(tools::to_text(result));
   return kExitGood;
 }
 

@@ -27,7 +27,7 @@ int list_codes(bool json) {
     all.push_back(json_of(c));
     text += fmt::format("{}  {}\n", c.code, c.rule);
   }
-  print(json ? base::json_text(all, 2) + "\n" : text);
+  json ? print(base::json_text(all, 2) + "\n") : print_report(text);
   return kExitGood;
 }
 
@@ -41,7 +41,7 @@ int explain_action(const ExplainOptions& o) {
   if (code == nullptr)
     base::fail_user("there is no code {}; codes look like {}, and 'quintet explain' lists them", o.code,
                     config::problem_codes().front().code);
-  print(o.json ? base::json_text(json_of(*code), 2) + "\n" : config::explain(*code));
+  o.json ? print(base::json_text(json_of(*code), 2) + "\n") : print_report(config::explain(*code));
   return kExitGood;
 }
 

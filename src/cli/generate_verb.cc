@@ -1,10 +1,7 @@
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/printable.h"
 #include "cli/model_source.h"
 #include "cli/number.h"
@@ -15,8 +12,6 @@
 
 namespace quintet::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct GenerateVerbOptions {
   ModelSourceOptions model;
@@ -39,34 +34,12 @@ std::vector<std::string> lines_of(const std::string& file) {
   return lines;
 }
 
-// Lines of {"text": ...} in; the same with tokens and log-probabilities out.
-int score_action(const GenerateVerbOptions& o) {
-  std::vector<std::string> texts;
-  for (const generate::Task& task : generate::parse_tasks(base::read_file(o.score), o.score)) {
-    if (!task.choices.empty()) base::fail_user("{}: --score takes lines of {{\"text\": ...}}", o.score);
-    texts.push_back(task.text);
-  }
-  for (const tools::ScoredText& s : tools::score_texts(o.model.folder, texts, o.model.options())) {
-    double sum = 0;
-    ordered_json probs = ordered_json::array({nullptr});  // nothing precedes the first token
-    for (const double p : s.log_probs) probs.push_back(p), sum += p;
-    print(base::json_text(
-              ordered_json{{"text", s.text}, {"tokens", s.tokens}, {"log_probs", probs}, {"log_prob", sum}}) +
-          "\n");
-  }
-  return kExitGood;
-}
-
-ordered_json to_json(const tools::Generated& g) {
-  return {{"prompt", g.prompt},
-          {"text", g.text},
-          {"prompt_tokens", g.prompt_tokens},
-          {"ids", g.ids},
-          {"finish", g.stopped ? "stop" : "length"}};
-}
-
 int generate_action(const GenerateVerbOptions& o) {
-  if (!o.score.empty()) return score_action(o);
+  if (!o.score.empty()) {
+    for (const std::string& line : tools::score_file(o.model.folder, o.score, o.model.options()))
+      print(line + "\n");
+    return kExitGood;
+  }
   tools::GenerateOptions options = o.generate;
   options.source = o.model.options();
   if (!o.prompt_file.empty()) {
@@ -76,7 +49,7 @@ int generate_action(const GenerateVerbOptions& o) {
   if (options.prompts.empty()) options.prompts.push_back("The ");
   const bool one = options.prompts.size() == 1;
   bool begun = false;
-  // A file or pipe gets the bytes as they are.
+  // A file or pipe gets the bytes as they are. On a terminal, print would escape pieces of characters.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   base::PrintableStream safe;
   const auto shown = [&](std::string_view text) { print(terminal ? safe.add(text) : std::string(text)); };
@@ -94,9 +67,9 @@ int generate_action(const GenerateVerbOptions& o) {
   }
   for (const tools::Generated& g : texts) {
     if (o.json)
-      print(base::json_text(to_json(g)) + "\n");
+      print(tools::to_json(g) + "\n");
     else
-      print((terminal ? base::printable(g.prompt + g.text) : g.prompt + g.text) + "\n\n");
+      print(g.prompt + g.text + "\n\n");
   }
   return kExitGood;
 }

@@ -9,12 +9,14 @@
 
 #include "base/error.h"
 #include "base/error_codes.h"
+#include "base/machine.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "base/wrap.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
 #include "comm/errors.h"
+#include "comm/mpi.h"
 #include "config/codes.h"
 #include "config/environment.h"
 #include "config/problem.h"
@@ -52,9 +54,24 @@ std::string_view code_of_failure(const std::exception& e) {
   return "Q9006";
 }
 
-void complain_of_failure(const std::exception& e) {
+// What the system refused, and the limit that it may have hit.
+std::string out_of_memory() {
+  const auto limit = base::address_space_limit();
+  return fmt::format(
+      "out of memory: the system refused an allocation; {}",
+      limit ? fmt::format("this process may use {} of address space (ulimit -v): raise that limit",
+                          base::human_bytes(*limit))
+            : fmt::format("{} of memory is available: use a smaller recipe, or a larger machine",
+                          base::human_bytes(base::available_memory_bytes())));
+}
+
+std::string failure_message(const std::exception& e) {
   const bool no_memory = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
-  const std::string message = base::with_code(no_memory ? "out of memory" : e.what(), code_of_failure(e));
+  return base::with_code(no_memory ? out_of_memory() : e.what(), code_of_failure(e));
+}
+
+void complain_of_failure(const std::exception& e) {
+  const std::string message = failure_message(e);
   complain(message);
   suggest_explain(base::code_in(message));
 }
@@ -165,19 +182,31 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
 }
 
-// Runs the command. With --json, invalid input is described on standard output as `quintet check --json`
-// does.
+// With --json, what ends the command is described on standard output as `quintet check --json` does; under
+// mpirun by the rank that ends the job. A failure that is not the input's is reported on standard error too.
+std::string as_json(const std::exception& e) {
+  if (const auto* recipe = dynamic_cast<const config::RecipeError*>(&e)) return tools::problems_json(*recipe);
+  if (const auto* user = dynamic_cast<const base::UserError*>(&e)) return tools::problems_json(*user);
+  const std::string message = failure_message(e);
+  return tools::problems_json(base::UserError(message, base::code_in(message)));
+}
+
 template <class Action>
 int run_reporting(bool json, const Action& action) {
   if (!json) return action();
+  comm::report_mpi_failures([](const std::exception& e) { print(as_json(e)); });
   try {
     return action();
-  } catch (const config::RecipeError& e) {
-    print(tools::problems_json(e));
   } catch (const base::UserError& e) {
-    print(tools::problems_json(e));
+    print(as_json(e));
+    return kExitUser;
+  } catch (const ReaderGone&) {
+    throw;
+  } catch (const std::exception& e) {
+    print(as_json(e));
+    complain_of_failure(e);
+    return kExitFailure;
   }
-  return kExitUser;
 }
 
 // In the order in which a newcomer needs them; the titles are those of the help.
@@ -263,6 +292,23 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
+namespace {
+
+// Where the rest of a line goes: below its last column, or further left where its longest word needs it.
+size_t indent_of_rest(std::string_view line, size_t width) {
+  size_t longest = 0;
+  for (size_t at = 0; at < line.size();) {
+    const size_t end = std::min(line.find(' ', at), line.size());
+    longest = std::max(longest, base::columns_of(line.substr(at, end - at)));
+    at = end + 1;
+  }
+  const size_t indent = base::hanging_indent(line, width);
+  return indent + longest <= width ? indent
+                                   : std::min(indent, std::max<size_t>(4, width - std::min(width, longest)));
+}
+
+}  // namespace
+
 void print_report(std::string_view text) {
   const observe::Console& console = observe::Console::standard_output();
   if (!console.is_terminal()) return print(text);
@@ -271,16 +317,30 @@ void print_report(std::string_view text) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    out += base::wrapped(line, width, base::hanging_indent(line, width)) + "\n";
+    out += base::wrapped(line, width, indent_of_rest(line, width)) + "\n";
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   print(out);
 }
 
-void print(std::string_view text) {
+namespace {
+
+void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno == EPIPE) throw ReaderGone();
   throw std::runtime_error("cannot write to standard output [Q9004]");
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  write_out(observe::Console::standard_output().is_terminal() ? base::printable(text) : std::string(text));
+}
+
+void print_highlighted(std::string_view text) {
+  const bool colours = observe::Console::standard_output().is_terminal() && config::wants_colours();
+  if (!colours) return print(fmt::format("{{+{}+}}", text));
+  write_out(fmt::format("\x1b[32m{}\x1b[0m", base::printable(text)));
 }
 
 }  // namespace quintet::cli

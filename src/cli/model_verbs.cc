@@ -2,11 +2,9 @@
 
 #include "base/error.h"
 #include "base/output_path.h"
-#include "base/printable.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "cli/without_effect.h"
-#include "config/byte_size.h"
 #include "observe/console.h"
 #include "tools/model_files.h"
 
@@ -14,20 +12,15 @@ namespace quintet::cli {
 namespace {
 
 struct ModelFileOptions {
-  std::string from, to, format = "hf", dtype, shard_size;
+  std::string from, to, format = "hf", dtype;
+  int64_t shard_bytes = 0;
   int64_t step = -1;
   bool json = false, overwrite = false;
 
   tools::ConvertOptions convert() const {
     tools::ConvertOptions options;
     if (!dtype.empty()) options.dtype = base::parse_dtype(dtype);
-    if (!shard_size.empty()) {
-      const auto bytes = config::parse_byte_size(shard_size);
-      if (!bytes || *bytes < 1)
-        base::fail_user("--shard-size {}: expected a size such as 5GB or 512MiB",
-                        base::printable(shard_size));
-      options.shard_bytes = *bytes;
-    }
+    if (shard_bytes > 0) options.shard_bytes = shard_bytes;
     if (step >= 0) options.step = step;
     options.overwrite = overwrite;
     options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
@@ -36,7 +29,9 @@ struct ModelFileOptions {
   void add_to(CLI::App& command) {
     command.add_option("--dtype", dtype, "type of the weights in the files (default: as they are)")
         ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
-    command.add_option("--shard-size", shard_size, "largest file (default: 5GB)")->type_name("SIZE");
+    command.add_option("--shard-size", shard_bytes, "largest file (default: 5GB)")
+        ->type_name("SIZE")
+        ->transform(byte_size(1));
     command.add_option("--step", step, "of a run: the checkpoint of this step (default: the newest state)")
         ->type_name("N")
         ->check(integer_in(0, int64_t{1} << 53));
@@ -53,7 +48,7 @@ Verb add_export(CLI::App& app) {
   command->add_option("FOLDER", o->to, "folder to write; must be new or empty")->required();
   o->add_to(*command);
   return {command, [o] {
-            print(tools::export_model(o->from, o->to, o->convert()) + "\n");
+            print_report(tools::export_model(o->from, o->to, o->convert()) + "\n");
             return kExitGood;
           }};
 }
@@ -72,7 +67,7 @@ Verb add_convert(CLI::App& app) {
   return {command, [o, command] {
             if (o->to.ends_with(".safetensors"))
               refuse_without_effect(*command, {"--shard-size"}, "a .safetensors file is never split");
-            print(tools::convert_model(o->from, o->to, o->convert()) + "\n");
+            print_report(tools::convert_model(o->from, o->to, o->convert()) + "\n");
             return kExitGood;
           }};
 }
@@ -86,7 +81,7 @@ Verb add_diff(CLI::App& app) {
   command->footer("Exits with 1 when they differ.");
   return {command, [o] {
             const tools::DiffReport report = tools::diff_models(o->from, o->to);
-            print(o->json ? report.json : report.text);
+            o->json ? print(report.json) : print_report(report.text);
             return report.equal ? kExitGood : kExitFailure;
           }};
 }

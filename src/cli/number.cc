@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "config/byte_size.h"
+
 namespace quintet::cli {
 namespace {
 
@@ -55,6 +57,19 @@ CLI::Validator number_in(double min, double max) {
                      const auto value = parse<double>(text);
                      return value && std::isfinite(*value) && *value >= min && *value <= max;
                    });
+}
+
+CLI::Validator byte_size(int64_t min) {
+  CLI::Validator made;
+  made.description("").operation([min](std::string& text) {
+    const auto bytes = config::parse_byte_size(text);
+    if (!bytes || *bytes < min)
+      return fmt::format("must be a size of at least {}, such as 5GB or 512MiB, got '{}'",
+                         config::byte_size_text(min), text);
+    text = std::to_string(*bytes);
+    return std::string();
+  });
+  return made;
 }
 
 CLI::Validator number_above_zero(double max) {

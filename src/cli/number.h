@@ -12,5 +12,7 @@ CLI::Validator integer_in(int64_t min, int64_t max = std::numeric_limits<int64_t
 CLI::Validator number_in(double min, double max);
 // Greater than 0.
 CLI::Validator number_above_zero(double max = 1e15);
+// Bytes, with a unit or without one: 5GB, 512MiB, 4096. Replaces the text by the number of bytes.
+CLI::Validator byte_size(int64_t min);
 
 }  // namespace quintet::cli

@@ -26,6 +26,8 @@ struct PlanOptions {
   plan::RecipeRequest request;
   std::string cluster, stack, matmul, documents, trace, html;
   double imbalance = 1, price = -1;
+  int64_t write_rate = 0, read_rate = 0;
+  plan::FileSystemRates storage;
   bool json = false;
   SearchOptions wanted;
 };
@@ -77,8 +79,8 @@ int plan_action(const PlanOptions& o) {
         "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "
         "data.seq_len=...");
 
-  if (!o.trace.empty()) base::require_page_file("--trace", o.trace, ".json");
-  if (!o.html.empty()) base::require_page_file("--html", o.html, ".html");
+  if (!o.trace.empty()) base::require_page_file("--trace", o.trace);
+  if (!o.html.empty()) base::require_page_file("--html", o.html);
 
   plan::Assumptions assumptions;
   plan::FilledRecipe filled_recipe;
@@ -116,6 +118,9 @@ int plan_action(const PlanOptions& o) {
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
   assumptions.imbalance = o.imbalance;
+  assumptions.storage = o.storage;
+  assumptions.storage.write = static_cast<double>(o.write_rate);
+  assumptions.storage.read = static_cast<double>(o.read_rate);
   if (!o.documents.empty()) {
     if (!filled_recipe.recipe.data.pack)
       base::fail_user("--documents needs data.pack = true, the recipe has false");
@@ -195,6 +200,22 @@ Verb add_plan(CLI::App& app) {
   command->add_option("--imbalance", o->imbalance, "load of the busiest expert rank relative to the mean")
       ->type_name("X")
       ->check(number_in(1, 1e6));
+  command
+      ->add_option("--write-rate", o->write_rate,
+                   "bytes per second that the file system of checkpoints takes from all ranks together "
+                   "(2TB); checkpoint.bandwidth may limit it further")
+      ->type_name("BYTES")
+      ->transform(byte_size(1));
+  command->add_option("--read-rate", o->read_rate, "the same for reading, for the time of a load")
+      ->type_name("BYTES")
+      ->transform(byte_size(1));
+  command
+      ->add_option("--metadata-rate", o->storage.metadata,
+                   "metadata operations per second that the file system takes from all ranks together, for "
+                   "the time of a checkpoint")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(number_in(1, 1e12));
   command
       ->add_option("--documents", o->documents,
                    "packed documents, whose masks make attention cheaper: their length in tokens, or a file "

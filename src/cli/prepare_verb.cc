@@ -46,12 +46,18 @@ int prepare_action(prepare::Options options) {
   };
   if (prepared.files_kept_whole > 0)
     console.print_line(
-        fmt::format("note: --where does not apply to plain text, which has no fields: {} kept whole",
-                    base::counted(prepared.files_kept_whole, "file")),
+        fmt::format("note: {} does not apply to plain text, which has no fields: {} kept whole",
+                    prepared.kept_whole_option, base::counted(prepared.files_kept_whole, "file")),
         {.style = observe::Style::Dim});
+  if (!prepared.skipped.empty())
+    console.print_line("note: skipped " + prepared.skipped, {.style = observe::Style::Dim});
+  if (prepared.plain_arrays > 0)
+    console.print_line(fmt::format("note: {} of JSON without the field read as text",
+                                   base::counted(prepared.plain_arrays, "array")),
+                       {.style = observe::Style::Dim});
   for (const auto& line : m.at("damage")) console.print_line("damaged: " + line.get<std::string>());
   if (prepared.was_complete)
-    print(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
+    print_report(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
   if (prepared.shards_reused > 0)
     print(fmt::format("continued: {} of {} finished already\n", prepared.shards_reused,
                       base::counted(prepared.shards, "shard was", "shards were")));
@@ -63,12 +69,12 @@ int prepare_action(prepare::Options options) {
       dropped += fmt::format("{}{} {}", dropped.empty() ? "; dropped " : ", ",
                              base::thousands(count.get<int64_t>()), name);
     }
-  print(fmt::format("read     {}, {}{}\n", base::counted(m.at("sources").size(), "file"),
-                    number("records", "record"), dropped));
-  print(fmt::format("wrote    {}: {} in {}, {:.2f} bytes per token\n", options.out.string(),
-                    number("tokens", "token"), number("documents", "document"),
-                    m.at("bytes_per_token").get<double>()));
-  print(prepare::lengths_text(m.at("lengths")));
+  print_report(fmt::format("read     {}, {}{}\n", base::counted(m.at("sources").size(), "file"),
+                           number("records", "record"), dropped));
+  print_report(fmt::format("wrote    {}: {} in {}, {:.2f} bytes per token\n", options.out.string(),
+                           number("tokens", "token"), number("documents", "document"),
+                           m.at("bytes_per_token").get<double>()));
+  print_report(prepare::lengths_text(m.at("lengths")));
   return kExitGood;
 }
 
@@ -79,8 +85,9 @@ Verb add_prepare(CLI::App& app) {
       app.add_subcommand("prepare", "tokenise text once, into a folder that runs map into memory");
   auto o = std::make_shared<prepare::Options>();
   command
-      ->add_option("INPUT", o->inputs,
-                   "text, .jsonl and .parquet files (text and .jsonl also .gz, .zst), folders of them")
+      ->add_option(
+          "INPUT", o->inputs,
+          "text, .jsonl, .json and .parquet files (all but .parquet also .gz, .zst), folders of them")
       ->required();
   command
       ->add_option("--tokenizer", o->tokenizer,
@@ -128,11 +135,11 @@ Verb add_prepare(CLI::App& app) {
       ->capture_default_str()
       ->check(number_in(0.1, 1));
   command->add_option("--memory", o->memory, "memory in which duplicates are sorted; the rest goes to disk")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false));
+      ->type_name("SIZE")
+      ->transform(byte_size(int64_t{1} << 20));
   command->add_option("--shard", o->shard_bytes, "bytes of text after which finished work is kept")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false));
+      ->type_name("SIZE")
+      ->transform(byte_size(1));
   o->threads = 0;
   command->add_option("--threads", o->threads, "threads that encode; all cores when not given")
       ->type_name("N")

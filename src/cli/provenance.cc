@@ -13,6 +13,9 @@ base::Provenance provenance() {
   const machine::MachineFacts facts = machine::inspect_machine();
   std::error_code ignored;
   return {.version = QUINTET_VERSION,
+          .commit = commit(),
+          .build = fmt::format("{}, {}", QUINTET_BUILD_TYPE, QUINTET_COMPILER),
+          .kernels = facts.matmul_sets.empty() ? "" : facts.matmul_sets.back(),
           .command = base::command_line(),
           .folder = std::filesystem::current_path(ignored).string(),
           .host = base::host_name(),

@@ -7,4 +7,7 @@ namespace quintet::cli {
 
 base::Provenance provenance();
 
+// The commit of the sources of this build (base::Provenance::commit), which cmake/commit.cmake writes.
+const char* commit();
+
 }  // namespace quintet::cli

@@ -47,8 +47,8 @@ int program_action(const ProgramOptions& o) {
     return kExitGood;
   }
   using Form = program::TextOptions::Form;
-  print(program::to_text(c.program, expanded,
-                         {.form = o.expanded ? Form::Expanded : Form::Folded, .full = o.full}));
+  print_report(program::to_text(c.program, expanded,
+                                {.form = o.expanded ? Form::Expanded : Form::Folded, .full = o.full}));
   return kExitGood;
 }
 
@@ -69,7 +69,7 @@ int verify_action(const VerifyVerbOptions& o) {
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   const tools::VerifyResult result = tools::verify(recipe, options);
   if (!result.is_first) return kExitGood;
-  print(o.json ? tools::to_json(result) : tools::to_table(result));
+  o.json ? print(tools::to_json(result)) : print_report(tools::to_table(result));
   return result.pass() ? kExitGood : kExitFailure;
 }
 

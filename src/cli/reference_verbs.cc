@@ -50,7 +50,7 @@ int recipe_action(const RecipeDocOptions& o) {
     all.push_back(json_of(*k));
     text += o.key.empty() ? k->key + "\n" : (text.empty() ? "" : "\n") + config::describe(*k);
   }
-  print(o.json ? base::json_text(all, 3) + "\n" : text);
+  o.json ? print(base::json_text(all, 3) + "\n") : print_report(text);
   return kExitGood;
 }
 

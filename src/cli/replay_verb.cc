@@ -27,7 +27,7 @@ Verb add_replay(CLI::App& app) {
       "one in any bit.");
   return {command, [o] {
             const tools::Replay replay = tools::replay(o->folder, o->step);
-            print(o->json ? to_json(replay) : to_text(replay));
+            o->json ? print(to_json(replay)) : print_report(to_text(replay));
             return replay.is_equal() ? kExitGood : kExitFailure;
           }};
 }

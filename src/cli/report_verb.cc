@@ -18,7 +18,8 @@ int report_action(const ReportOptions& o) {
   const base::Path file = !o.out.empty()       ? base::Path(o.out)
                           : o.runs.size() == 1 ? first.report()
                                                : first.path() / "comparison.html";
-  if (!o.out.empty()) base::require_page_file("--out", o.out, ".html");
+  if (!o.out.empty() || base::file_exists(file))
+    base::require_page_file(o.out.empty() ? "the page" : "--out", file);
   report::write_run_page({o.runs.begin(), o.runs.end()}, file);
   print(fmt::format("report: {}\n", file.string()));
   return kExitGood;

@@ -25,7 +25,7 @@ using schedule::Timeline;
 struct ScheduleOptions {
   RecipeOptions recipe;
   std::string name, file, costs, svg;
-  int pp = 0, micro = 0, chunks = 0;
+  int pp = 0, micro = 0, chunks = 0, group = 0;
   double memory = 0, freed_at_b = 0;  // 0: no limit
   bool synthesize = false, gantt = false, json = false;
 };
@@ -51,9 +51,9 @@ schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts
 }
 
 Schedule schedule_of(const ScheduleOptions& o) {
-  if (o.name.empty() && (o.pp != 0 || o.micro != 0 || o.chunks != 0))
+  if (o.name.empty() && (o.pp != 0 || o.micro != 0 || o.chunks != 0 || o.group != 0))
     base::fail_user(
-        "--pp, --micro and --chunks need --name or --synthesize; {}",
+        "--pp, --micro, --chunks and --group need --name or --synthesize; {}",
         o.file.empty()
             ? "in a recipe, set parallel.pp, batch.accumulation and parallel.chunks (--set KEY=VALUE)"
             : "a schedule file defines its own sizes");
@@ -68,7 +68,7 @@ Schedule schedule_of(const ScheduleOptions& o) {
   if (o.pp == 0 || o.micro == 0)
     base::fail_user("--name {} needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8",
                     o.name);
-  Schedule made = schedule::make_schedule(o.name, o.pp, o.chunks, o.micro);
+  Schedule made = schedule::make_schedule(o.name, o.pp, o.chunks, o.micro, o.group);
   schedule::check(made);
   return made;
 }
@@ -83,7 +83,7 @@ int schedule_action(const ScheduleOptions& o) {
     base::fail_user("--memory and --freed-at-b need --synthesize");
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
     base::fail_user("--synthesize needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8");
-  if (!o.svg.empty()) base::require_page_file("--svg", o.svg, ".svg");
+  if (!o.svg.empty()) base::require_page_file("--svg", o.svg);
   const tools::StageCosts costs = tools::parse_costs(o.costs);
   std::string note;
   Schedule s;
@@ -99,13 +99,13 @@ int schedule_action(const ScheduleOptions& o) {
   if (o.json)
     print(tools::to_json(s, costs, line));
   else if (o.gantt)
-    print(schedule::text_gantt(s, line));
+    print_report(schedule::text_gantt(s, line));
   else if (!o.svg.empty())
-    print(fmt::format("{}\nwrote {}\n", tools::summary(s, line), o.svg));
+    print_report(fmt::format("{}\nwrote {}\n", tools::summary(s, line), o.svg));
   else if (!o.file.empty())
-    print(fmt::format("good: {}\n", tools::summary(s, line)));
+    print_report(fmt::format("good: {}\n", tools::summary(s, line)));
   else
-    print(note + schedule::print(s));
+    print_report(note + schedule::print(s));
   return kExitGood;
 }
 
@@ -131,6 +131,11 @@ Verb add_schedule(CLI::App& app) {
       ->type_name("N")
       ->check(count);
   command->add_option("--micro", o->micro, "with --name or --synthesize: number of micro-batches")
+      ->type_name("N")
+      ->check(count);
+  command
+      ->add_option("--group", o->group,
+                   "with --name interleaved: micro-batches that pass a chunk in a row (the stages)")
       ->type_name("N")
       ->check(count);
   command

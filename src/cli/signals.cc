@@ -57,6 +57,8 @@ void on_signal(int number) {
       note.add(", in about ");
       note.add(left > 0 ? (left + 999'999'999) / 1'000'000'000 : 1);
       note.add(" s");
+    } else if (!within) {
+      note.add("; how long it takes is not known yet");
     }
     // Two lines: a handler cannot ask for the width of the terminal.
     if (within) note.add("; this step is not counted");

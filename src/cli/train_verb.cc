@@ -2,17 +2,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/error_codes.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/number.h"
 #include "cli/provenance.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
-#include "config/codes.h"
 #include "config/environment.h"
 #include "config/parse.h"
 #include "observe/console.h"
@@ -46,31 +46,6 @@ void write_report(const config::Recipe& recipe, observe::Console& console) {
   }
 }
 
-// `cd experiment; quintet train recipe.toml --run-dir . --overwrite` means an earlier run, not the recipe.
-void require_recipe_stays(const std::string& file, const train::RunFolder& folder) {
-  std::error_code none;
-  if (std::filesystem::equivalent(file, folder.recipe_file(), none) && !base::file_exists(folder.facts()))
-    config::fail_coded(
-        config::kFolderIsFree,
-        "--overwrite would replace '{}', the recipe itself, by its resolved form: choose another "
-        "folder with --run-dir",
-        base::printable(file));
-}
-
-// The recipe of a run folder names that folder. In one that was moved or copied it names another.
-void require_in_place(const std::string& file, const std::string& run_dir) {
-  const base::Path folder = std::filesystem::absolute(file).parent_path();
-  const train::RunFolder here(folder);
-  std::error_code none;
-  if (std::filesystem::equivalent(file, here.recipe_file(), none) && base::file_exists(here.facts()) &&
-      !std::filesystem::equivalent(folder, run_dir, none) && config::load(file).run.dir == run_dir)
-    config::fail_coded(
-        config::kFolderIsFree,
-        "'{}' is the recipe of a run that was moved or copied from '{}': --run-dir {} continues it "
-        "here",
-        base::printable(file), run_dir, folder.string());
-}
-
 void report_dry_run(const TrainOptions& o, const train::RunResult& result, observe::Console& console) {
   console.print_line(
       fmt::format("{:<13}ready for {} steps: compiled and verified, data, memory and run folder "
@@ -78,6 +53,25 @@ void report_dry_run(const TrainOptions& o, const train::RunResult& result, obser
                   "dry run", base::thousands(result.recipe.run.steps)),
       observe::kLabelled);
   if (o.json) print(train::dry_run_json(result.recipe, result.summary));
+}
+
+// Why the exit code is 1, with codes; empty otherwise.
+std::vector<std::string> problems_of(const train::RunResult& result) {
+  std::vector<std::string> problems;
+  const train::RunEnd end = result.summary.end;
+  if (end == train::RunEnd::NonFinite) problems.push_back(base::with_code(result.message, "Q9005"));
+  if (end == train::RunEnd::SaveFailed) problems.push_back(base::with_code(result.message, "Q9004"));
+  if (!result.incomplete.empty())
+    problems.push_back("the run folder is incomplete: " + base::with_code(result.incomplete, "Q9004"));
+  return problems;
+}
+
+// The summary, with problems as every verb reports them.
+std::string result_json(const train::RunResult& result) {
+  auto json = nlohmann::ordered_json::parse(train::to_json(result.summary));
+  for (const std::string& problem : problems_of(result))
+    json["problems"].push_back({{"code", base::code_in(problem)}, {"rule", problem}});
+  return base::json_text(json, 2) + "\n";
 }
 
 int train_action(const TrainOptions& o) {
@@ -106,8 +100,8 @@ int train_action(const TrainOptions& o) {
   install_signal_handlers();
   const auto load = [&] {
     config::Recipe recipe = o.recipe.load();
-    if (o.overwrite) require_recipe_stays(o.recipe.path, train::RunFolder(recipe.run.dir));
-    if (o.recipe.run_dir.empty()) require_in_place(o.recipe.path, recipe.run.dir);
+    if (o.overwrite) train::require_recipe_stays(o.recipe.path, train::RunFolder(recipe.run.dir));
+    if (o.recipe.run_dir.empty()) train::require_in_place(o.recipe.path, recipe.run.dir);
     for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
       if (!launch || launch->rank == 0)
         console.print_line("warning: " + warning, {.style = observe::Style::Warning});
@@ -140,17 +134,13 @@ int train_action(const TrainOptions& o) {
       if (const auto text = tools::sample_of(result.recipe, o.sample))
         console.print_line("sample       " + *text,
                            {.style = observe::Style::Bold, .styled = 13, .indent = 13, .break_words = true});
-    if (o.json) print(train::to_json(result.summary));
-    if (end == train::RunEnd::NonFinite)
-      observe::Console::standard_error().print_line("quintet: " + base::with_code(result.message, "Q9005"),
-                                                    kFailure);
-    if (!complete)
-      observe::Console::standard_error().print_line(
-          "quintet: the run folder is incomplete: " + base::with_code(result.incomplete, "Q9004"), kFailure);
+    if (o.json) print(result_json(result));
+    for (const std::string& problem : problems_of(result))
+      observe::Console::standard_error().print_line("quintet: " + problem, kFailure);
   }
   if (!result.incomplete.empty()) return kExitFailure;
   if (end == train::RunEnd::Interrupted) return kExitSignal + result.signal;
-  return end == train::RunEnd::NonFinite ? kExitFailure : kExitGood;
+  return end == train::RunEnd::Finished ? kExitGood : kExitFailure;
 }
 
 }  // namespace
@@ -201,8 +191,10 @@ Verb add_train(CLI::App& app) {
       "A run folder with a checkpoint is continued from the newest complete one, in the layout of the "
       "recipe.\n"
       "Ranks are threads of this process, or processes under mpirun and srun (run.backend).\n"
-      "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 finish the current step, save and exit with 128 + the signal "
-      "number; a second one stops immediately.\n"
+      "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the step (on a CPU without pipeline stages a long one is "
+      "given "
+      "up at the next micro-batch), save and exit with 128 + the signal number; a second one stops "
+      "immediately.\n"
       "--set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank at the least extra "
       "time.");
   return {command, [o] { return train_action(*o); }};

@@ -68,8 +68,12 @@ Verb add_man(CLI::App& app);
 
 // Writes to standard output; an incomplete write is an error. If the reader has closed the pipe, the tool
 // exits with kExitFailure and no message. Progress and diagnostics go to standard error through
-// observe::Console, which drops what cannot be written.
+// observe::Console, which drops what cannot be written. On a terminal, control characters but line breaks and
+// tabs appear as escapes (base/printable.h); a file or pipe gets the bytes as they are.
 void print(std::string_view text);
+
+// The same in colour, or between {+ and +} where there are no colours.
+void print_highlighted(std::string_view text);
 
 // The same for a report of labelled lines and tables: on a terminal, lines that are wider than it are broken
 // at spaces and continued below their last column. A pipe gets whole lines.

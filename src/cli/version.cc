@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/provenance.h"
 #include "comm/mpi.h"
 #include "machine/facts.h"
 
@@ -13,6 +14,7 @@ std::string version_text() {
   const auto line = [&](const char* label, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", label, value);
   };
+  if (*commit() != '\0') line("commit", commit());
   line("build", fmt::format("{}, {}", QUINTET_BUILD_TYPE, QUINTET_COMPILER));
   line("libraries", QUINTET_LIBRARIES);
   line("MPI", comm::mpi_available() ? comm::mpi_version() : "not built in");

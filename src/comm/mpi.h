@@ -24,4 +24,7 @@ std::unique_ptr<World> make_mpi_world();
 // MPI_Abort.
 void run_mpi_world(const std::function<void(World&)>& body);
 
+// From then on `report` is called with the exception before the job ends, on the rank that ends it.
+void report_mpi_failures(std::function<void(const std::exception&)> report);
+
 }  // namespace quintet::comm

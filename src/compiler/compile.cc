@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
+#include "compiler/size_limit.h"
 #include "config/batch_ramp.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -53,6 +54,7 @@ class Passes {
 
 graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
   const bool infer = mode == graph::Mode::Infer;
+  if (!infer) require_sane_micro_batch(r);
   return {.mode = mode,
           .compute = r.precision.compute,
           .param_grad = r.precision.gradients,
@@ -213,18 +215,25 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("quantize", logical);
   }
   const bool recomputes = !infers && runs(OptionalPass::Recompute);
+  Pipeline pipeline;
   std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
   if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
+    // The first blocks of a stage are those of the split that balances the work without recompute.
+    const std::vector<int> stages_before_recompute =
+        recipe.memory.recompute_first > 0
+            ? (pipeline = make_pipeline(recipe, logical, infers)).stages.of_block
+            : std::vector<int>();
     logical = pass("recompute", [&] {
-      return passes::recompute(logical, fit ? fit->marks : passes::chosen(logical, recipe.memory));
+      return passes::recompute(
+          logical, fit ? fit->marks : passes::chosen(logical, recipe.memory, stages_before_recompute));
     });
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
   if (quantises) passes::drop_unused_codes(logical);
-  Pipeline pipeline = make_pipeline(recipe, logical, infers);
+  if (pipeline.stages.of_block.empty()) pipeline = make_pipeline(recipe, logical, infers);
   layout::LocalGraph local = partition(logical, layout);
   if (quantises) passes::require_code_sizes(local.graph);
   const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
@@ -358,7 +367,7 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
       program::verify_member(program, representative->program, front.layout.mesh, front.layout.pipeline);
       return 0;
     });
-  pass("free", [&] { return program::insert_frees(program), 0; });
+  pass("free", [&] { return program::insert_frees(program, front.layout.gradient_blocks), 0; });
   const bool share = !options.disabled.contains(OptionalPass::ShareMemory);
   pass("allocate", [&] { return program::allocate(program, share), 0; });
   require_budget(front.fit, program);
@@ -430,7 +439,8 @@ Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
     std::vector<PassRecord> own_records;
     Passes own(options, own_records);
     Back back = make_back(recipe, options, front, ranks[i], like, own);
-    programs[i] = {.program = std::move(back.program),
+    programs[i] = {.groups = std::move(back.groups),
+                   .program = std::move(back.program),
                    .step = std::move(back.step),
                    .evaluate = std::move(back.evaluate),
                    .variants = std::move(back.variants),

@@ -97,6 +97,7 @@ Compiled compile_unverified(const config::Recipe& recipe, const CompileOptions& 
 // `threads` ranks are lowered concurrently, so options.workspace_bytes must be thread-safe. options.rank is
 // ignored. Every program equals the one that compile() returns.
 struct RankProgram {
+  std::vector<layout::Group> groups;
   program::Program program;
   program::Expanded step, evaluate;
   std::vector<program::Expanded> variants;  // of program.variants

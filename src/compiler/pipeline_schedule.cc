@@ -68,9 +68,7 @@ schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
     if (!base::file_exists(*file))
       throw config::RecipeError(recipe.name,
                                 {{.key = "parallel.schedule",
-                                  .rule = fmt::format("schedule file '{}' does not exist, neither in the "
-                                                      "recipe's folder nor in the working directory",
-                                                      *file),
+                                  .rule = fmt::format("schedule file '{}' does not exist", *file),
                                   .name = "the schedule file matches the recipe"}});
     schedule::Schedule own = schedule::load(*file);
     require_same_numbers(own, *file, recipe);
@@ -79,7 +77,7 @@ schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
   }
   schedule::Schedule named =
       schedule::make_schedule(p.schedule, static_cast<int>(p.pp), static_cast<int>(p.chunks),
-                              static_cast<int>(recipe.batch.accumulation));
+                              static_cast<int>(recipe.batch.accumulation), static_cast<int>(p.micro_group));
   schedule::check(named);
   return named;
 }

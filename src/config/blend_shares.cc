@@ -58,7 +58,7 @@ std::optional<std::vector<int64_t>> whole_shares(std::span<const double> weights
   std::vector<int64_t> shares;
   for (const Decimal& d : decimals) {
     sum += d.digits / divisor;
-    if (sum > kMaxBlendPeriod) return std::nullopt;
+    if (sum > kMaxBlendSum) return std::nullopt;
     shares.push_back(static_cast<int64_t>(d.digits / divisor));
   }
   return shares;

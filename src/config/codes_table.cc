@@ -36,6 +36,11 @@ constexpr ProblemCode kCodes[] = {
     {"Q1016", "name is a valid file name",
      "The name of a run is used as a folder name: letters, digits, '-', '_' and '.'.", "name=\"a/b\"",
      "name=\"a-b\""},
+    {"Q1017", "strings have no control characters",
+     "Paths and names are printed in messages and logs, where a line break or an escape sequence would "
+     "mislead. Texts that become tokens (data.template, data.end, data.chat.end_of_turn, data.fim) may have "
+     "line breaks and tabs.",
+     "run.dir=\"runs\\nmine\"", "run.dir=\"runs/mine\""},
 
     // ---- Q11: the model
     {"Q1101", "model.preset is a known preset",
@@ -85,6 +90,11 @@ constexpr ProblemCode kCodes[] = {
      "The band of frequencies between the two limits is interpolated, so the lower limit is below the upper.",
      "model.preset=\"llama3-8b\"\nmodel.rope_scaling.low_freq_factor=5",
      "model.rope_scaling.low_freq_factor=1"},
+    {"Q1116", "longrope has a factor for every rotated pair",
+     "The frequencies of longrope are divided pair by pair, by one list for short sequences and one for "
+     "long.",
+     "model.rope_scaling.kind=\"longrope\"\nmodel.rope_scaling.original_positions=4096",
+     "model.rope_scaling.kind=\"none\"\nmodel.rope_scaling.original_positions=0"},
     {"Q1120", "model.moe keys require experts",
      "Keys of [model.moe] have no effect in a model without experts (model.moe.experts = 0).",
      "model.moe.top_k=2", "model.moe.top_k=0"},
@@ -112,10 +122,6 @@ constexpr ProblemCode kCodes[] = {
      "Dropping, padding and capacity groups need a capacity (model.moe.capacity_factor), which is shared by "
      "whole groups of sequences of a micro-batch.",
      "model.preset=\"tiny-moe\"\nmodel.moe.pad=true", "model.moe.capacity_factor=1.25"},
-    {"Q1127", "model.moe.receive_bound fits the device",
-     "Rows past the bound are processed in further passes, which run on the CPU only so far.",
-     "model.preset=\"tiny-moe\"\nmodel.moe.receive_bound=1.5\nrun.device=\"cuda\"",
-     "model.moe.receive_bound=0"},
     {"Q1130", "model.mla keys are consistent",
      "Latent attention (model.mla.kv_rank) needs the sizes of its parts, and replaces grouped-query "
      "attention, biases and Q/K norms.",
@@ -190,9 +196,9 @@ constexpr ProblemCode kCodes[] = {
      "data.path=[]\ndata.blend=[{path=\"web\", weight=1}, {path=\"code\"}]",
      "data.blend=[{path=\"web\", weight=1}, {path=\"code\", weight=1}]"},
     {"Q1205", "data.blend has proportions that a run can reach",
-     "A blend is exact to one sequence at any point of the run: its pattern repeats after at most 4,194,304 "
-     "sequences, so weights with many digits have no pattern.",
-     "data.path=[]\ndata.blend=[{path=\"web\", weight=0.123456789}, {path=\"code\", weight=1}]",
+     "A blend is exact to one sequence at any point of the run, in whole numbers: those of weights that are "
+     "further apart than 2^60 are too large.",
+     "data.path=[]\ndata.blend=[{path=\"web\", weight=1e-20}, {path=\"code\", weight=1}]",
      "data.blend=[{path=\"web\", weight=0.123}, {path=\"code\", weight=1}]"},
     {"Q1206", "the budgets of data.blend cover the run",
      "A budget is the most that a run may take from a set, so the run ends before the budgets do.",
@@ -233,9 +239,9 @@ constexpr ProblemCode kCodes[] = {
      "A smaller step is the same step with fewer micro-batches.", "batch.ramp=[{until=3, global=12}]",
      "batch.ramp=[{until=3, global=8}]"},
     {"Q1213", "steps of several sizes can be compiled",
-     "batch.ramp and run.noise_scale_every run steps with fewer micro-batches, which the pipeline schedule "
-     "and the balance losses must allow.",
-     "batch.ramp=[{until=3, global=8}]\nparallel.pp=2\nparallel.schedule=\"interleaved\"\nbatch.global=16\n"
+     "batch.ramp and run.noise_scale_every run steps with fewer micro-batches, for which a schedule file has "
+     "no schedule.",
+     "batch.ramp=[{until=3, global=8}]\nparallel.pp=2\nparallel.schedule=\"file:own.txt\"\nbatch.global=16\n"
      "parallel.tp=1",
      "parallel.schedule=\"1f1b\""},
     {"Q1220", "data.curriculum has an order",
@@ -273,19 +279,28 @@ constexpr ProblemCode kCodes[] = {
     {"Q1310", "parallel.prefetch requires parallel.zero > 0",
      "Without ZeRO nothing is gathered, so nothing can be prefetched.",
      "parallel.zero=0\nparallel.prefetch=2", "parallel.prefetch=1"},
+    {"Q1311", "parallel.gradient_blocks requires parallel.zero > 1",
+     "With ZeRO 0 and 1 every rank holds the whole gradients of all blocks until the step ends.",
+     "parallel.zero=1\nparallel.gradient_blocks=1", "parallel.zero=2"},
     {"Q1320", "parallel.schedule is a known schedule",
      "parallel.schedule is the name of a pipeline schedule, or file:PATH for one of your own "
      "(docs/schedules.md).",
      "parallel.pp=2\nparallel.schedule=\"1f1c\"", "parallel.schedule=\"1f1b\""},
     {"Q1321", "parallel.chunks matches parallel.schedule",
-     "Some schedules run several virtual stages per rank, others exactly one, and interleaved runs "
-     "micro-batches in groups of pp.",
+     "Some schedules run several virtual stages per rank, others exactly one.",
      "parallel.pp=2\nparallel.chunks=2", "parallel.schedule=\"interleaved\""},
     {"Q1322", "pipeline stages fit model.layers",
-     "Each virtual stage holds at least one block, and parallel.stages lists the blocks of all of them.",
+     "A model has at least as many blocks as there are virtual stages, and parallel.stages lists the blocks "
+     "of all "
+     "of them; a stage may have none.",
      "parallel.pp=8", "parallel.pp=4"},
     {"Q1323", "the schedule file matches the recipe",
      "A schedule file is made for one number of stages, chunks and micro-batches."},
+    {"Q1324", "parallel.micro_group matches parallel.schedule",
+     "Interleaved sends micro-batches through a chunk in groups of at least parallel.pp. Other schedules "
+     "have "
+     "no groups.",
+     "parallel.pp=2\nparallel.micro_group=4", "parallel.schedule=\"interleaved\""},
     {"Q1330", "context keys require parallel.cp > 1",
      "cp_method and ulysses describe how ranks share a sequence; ulysses is read by \"ulysses+ring\" only.",
      "parallel.cp=2\nparallel.cp_method=\"ring\"\nparallel.ulysses=2", "parallel.ulysses=0"},
@@ -342,8 +357,10 @@ constexpr ProblemCode kCodes[] = {
     {"Q1407", "precision.tf32 requires f32 compute on a GPU",
      "tf32 is a mode of f32 matmuls on NVIDIA GPUs since Ampere.", "precision.tf32=true",
      "run.device=\"cuda\""},
-    {"Q1408", "precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
-     "Only a dynamic loss scale grows after a number of good steps.",
+    {"Q1408", "keys of a dynamic loss scale require precision.loss_scale = \"dynamic\"",
+     "Only a dynamic loss scale starts somewhere, grows and falls: its start, window, minimum and hysteresis "
+     "have no "
+     "effect on a fixed one. The minimum is at most the start.",
      "precision.loss_scale=1024\nprecision.loss_scale_window=100", "precision.loss_scale=\"dynamic\""},
     {"Q1409", "quantised linears require bf16 compute",
      "Codes of 8 bits are made from bf16 values and multiply into them. On CPUs, f32 and f64 emulate fp8: "
@@ -382,8 +399,14 @@ constexpr ProblemCode kCodes[] = {
      "model.layers=1000000", "model.layers=100"},
     {"Q1512", "the step program is small enough to compile",
      "The program of a step lists every instruction of every micro-batch; fewer, larger micro-batches make "
-     "it shorter.",
+     "it shorter. One micro-batch has at most 2^26 tokens on a rank. The likely slip: batch.global counts "
+     "sequences, not tokens.",
      "batch.global=4194304\nbatch.micro=1", "batch.global=16"},
+    {"Q1513", "a head has at most 2^14 features",
+     "Published models have 64 to 512 features in each attention head. The likely slip: model.embed given "
+     "for "
+     "model.head_dim.",
+     "model.head_dim=1048576", "model.head_dim=32"},
 
     // ---- Q16: the optimizer
     {"Q1601", "optimizer keys match optimizer.name",
@@ -420,6 +443,11 @@ constexpr ProblemCode kCodes[] = {
      "A ramp multiplies weight_decay by a changing factor; a constant ramp, equal ratios or no weight decay "
      "leave nothing to change.",
      "optimizer.weight_decay_ramp.final_ratio=0.5", "optimizer.weight_decay_ramp.final_ratio=1"},
+    {"Q1621", "optimizer.lr_scaling has an effect",
+     "The learning rate follows the sequences per step: they must differ from those that optimizer.lr is "
+     "for, in "
+     "all steps or in those of a batch.ramp.",
+     "optimizer.lr_scaling.rule=\"sqrt\"", "optimizer.lr_scaling.batch=64"},
 
     // ---- Q17: evaluation, guards and measurements
     {"Q1701", "eval.every requires validation data",
@@ -437,11 +465,10 @@ constexpr ProblemCode kCodes[] = {
      "dp.",
      "run.noise_scale_every=5\nrun.noise_scale_batch=12", "run.noise_scale_batch=8"},
 
-    {"Q1721", "copies in another rank's memory need another rank",
-     "checkpoint.peer_every keeps a copy of every rank's state in another rank's memory, from which it is "
-     "restored when the rank is lost. A run of one rank has no other.",
-     "parallel.dp_shard=1\nparallel.zero=0\nparallel.tp=1\ncheckpoint.peer_every=1",
-     "checkpoint.peer_every=0"},
+    {"Q1722", "checkpoint.failures has an effect",
+     "checkpoint.failures is the failure rate from which checkpoint.every = \"auto\" derives its interval; a "
+     "fixed interval does not depend on it.",
+     "checkpoint.every=100\ncheckpoint.failures=5.0", "checkpoint.failures=0.4736"},
 };
 
 }  // namespace

@@ -42,6 +42,7 @@ std::string type_name() {
   if constexpr (std::is_same_v<T, double>) return "number";
   if constexpr (std::is_same_v<T, std::array<double, 2>>) return "two numbers";
   if constexpr (std::is_same_v<T, std::vector<int64_t>>) return "list of integers";
+  if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return "string or list of strings";
   if constexpr (std::is_same_v<T, base::Bytes>) return "bytes, or a size like \"6GiB\"";
   if constexpr (std::is_same_v<T, ReshardAfterForward>) return "true, false or a number of ranks";

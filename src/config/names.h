@@ -72,11 +72,12 @@ struct Names<LongDocuments> {
 };
 template <>
 struct Names<RopeScalingKind> {
-  static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 4> kTable = {
+  static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 5> kTable = {
       {{RopeScalingKind::None, "none"},
        {RopeScalingKind::Linear, "linear"},
        {RopeScalingKind::Llama3, "llama3"},
-       {RopeScalingKind::Yarn, "yarn"}}};
+       {RopeScalingKind::Yarn, "yarn"},
+       {RopeScalingKind::Longrope, "longrope"}}};
 };
 template <>
 struct Names<RouterScore> {
@@ -172,6 +173,11 @@ template <>
 struct Names<RampKind> {
   static constexpr std::array<std::pair<RampKind, std::string_view>, 3> kTable = {
       {{RampKind::Constant, "constant"}, {RampKind::Linear, "linear"}, {RampKind::Cosine, "cosine"}}};
+};
+template <>
+struct Names<LrScalingRule> {
+  static constexpr std::array<std::pair<LrScalingRule, std::string_view>, 3> kTable = {
+      {{LrScalingRule::None, "none"}, {LrScalingRule::Linear, "linear"}, {LrScalingRule::Sqrt, "sqrt"}}};
 };
 template <>
 struct Names<DeviceKind> {

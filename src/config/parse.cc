@@ -1,40 +1,31 @@
 #include "config/parse.h"
 
-#include <fmt/ranges.h>
-
-#include <cmath>
-#include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <type_traits>
 
 #include "base/error_codes.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "config/accepted.h"
-#include "config/byte_size.h"
 #include "config/codes.h"
-#include "config/hf/config.h"
-#include "config/length.h"
+#include "config/key_reader.h"
+#include "config/leaves.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/not_toml.h"
 #include "config/overrides.h"
 #include "config/place_paths.h"
-#include "config/presets.h"
 #include "config/resolve.h"
 #include "config/schema.h"
 #include "config/sound_advice.h"
+#include "config/starting_model.h"
 #include "config/unsupported.h"
 #include "config/validate.h"
 
 namespace quintet::config {
 namespace {
 
-using Leaves = std::map<std::string, const toml::node*>;
 using Places = std::map<std::string, toml::source_region>;  // of values and of unknown keys
 
 constexpr const char* kFreezeKey = "optimizer.freeze";  // replaced by optimizer.groups
@@ -62,28 +53,6 @@ toml::table parse_tree(std::string_view text, const std::string& source) {
     fail_coded(kIsToml, "{}:{}:{}: invalid TOML: {}{}", source, at.line, at.column,
                likely.empty() ? std::string(error.description()) : likely, lines);
   }
-}
-
-std::string text_of(const toml::node& node) {
-  std::ostringstream out;
-  node.visit([&](const auto& n) {
-    if constexpr (toml::is_table<decltype(n)>)
-      out << "a table";
-    else if constexpr (toml::is_array<decltype(n)>) {
-      constexpr size_t kShown = 8;
-      out << '[';
-      for (size_t i = 0; i < std::min(n.size(), kShown); ++i) out << (i == 0 ? "" : ", ") << text_of(n[i]);
-      out << (n.size() > kShown ? ", ...]" : "]");
-    } else if constexpr (toml::is_floating_point<decltype(n)>) {
-      const std::string number = fmt::format("{}", n.get());
-      const bool looks_whole = number.find_first_not_of("-0123456789") == std::string::npos;
-      out << number << (looks_whole ? ".0" : "");  // a number that is not an integer must not look like one
-    } else if constexpr (toml::is_string<decltype(n)>)
-      out << '"' << n.get() << '"';
-    else
-      out << n;
-  });
-  return out.str();
 }
 
 // ---- known keys
@@ -182,476 +151,7 @@ void refuse_unsupported_keys(const Leaves& leaves, Report& report) {
   }
 }
 
-// ---- typed values
-
-// Sets the fields whose keys are given. A value of the wrong type leaves its field unchanged.
-class Reader {
- public:
-  Reader(const Leaves& leaves, Report& report) : leaves_(leaves), report_(report) {}
-
-  template <class T, class... L>
-  void operator()(const char* key, T& field, const L&...) {
-    const auto leaf = leaves_.find(key);
-    if (leaf != leaves_.end()) read(key, *leaf->second, field);
-  }
-
- private:
-  void wrong(const char* key, const toml::node& node, const std::string& expected,
-             const std::string& nearest = {}) {
-    report_.add("values have the type of their key", key,
-                fmt::format("must be {}, got {}", expected, text_of(node)), nearest);
-  }
-
-  void read(const char* key, const toml::node& node, std::string& field) {
-    if (const auto v = node.value_exact<std::string>())
-      field = *v;
-    else
-      wrong(key, node, "a string");
-  }
-  void read(const char* key, const toml::node& node, bool& field) {
-    if (const auto v = node.value_exact<bool>())
-      field = *v;
-    else
-      wrong(key, node, "true or false");
-  }
-  void read(const char* key, const toml::node& node, int64_t& field) {
-    if (const auto v = node.value_exact<int64_t>())
-      field = *v;
-    else
-      wrong(key, node, "an integer", whole_number(node));
-  }
-  // "1000000" for 1e6, which TOML takes for a float; empty for anything that is not whole.
-  static std::string whole_number(const toml::node& node) {
-    const auto v = node.value_exact<double>();
-    const bool whole = v && *v == std::floor(*v) && std::abs(*v) < 0x1p53;
-    return whole ? fmt::format("{:.0f}", *v) : std::string();
-  }
-  void read(const char* key, const toml::node& node, base::Bytes& field) {
-    std::optional<int64_t> bytes = node.value_exact<int64_t>();
-    if (const auto text = node.value_exact<std::string>()) bytes = parse_byte_size(*text);
-    if (bytes && *bytes >= 0)
-      field = base::Bytes(*bytes);
-    else
-      wrong(key, node, "a number of bytes or a size like \"6GiB\" or \"512 MB\"");
-  }
-  void read(const char* key, const toml::node& node, double& field) {
-    if (const auto v = number(node))
-      field = *v;
-    else
-      wrong(key, node, "a number");
-  }
-  void read(const char* key, const toml::node& node, std::array<double, 2>& field) {
-    const toml::array* array = node.as_array();
-    if (array == nullptr || array->size() != 2 || !number((*array)[0]) || !number((*array)[1]))
-      return wrong(key, node, "an array of two numbers", "[0.9, 0.95]");
-    field = {*number((*array)[0]), *number((*array)[1])};
-  }
-  void read(const char* key, const toml::node& node, std::vector<int64_t>& field) {
-    const toml::array* array = node.as_array();
-    if (array == nullptr) return wrong(key, node, "a list of integers");
-    std::vector<int64_t> values;
-    for (const toml::node& item : *array) {
-      const auto v = item.value_exact<int64_t>();
-      if (!v) return wrong(key, item, "a list of integers");
-      values.push_back(*v);
-    }
-    field = std::move(values);
-  }
-  // A single string is a list of one.
-  void read(const char* key, const toml::node& node, std::vector<std::string>& field) {
-    const toml::array* array = node.as_array();
-    std::vector<std::string> values;
-    if (const auto v = node.value_exact<std::string>()) {
-      values.push_back(*v);
-    } else if (array != nullptr) {
-      for (const toml::node& item : *array) {
-        const auto text = item.value_exact<std::string>();
-        if (!text) return wrong(key, item, "a list of strings");
-        values.push_back(*text);
-      }
-    } else {
-      return wrong(key, node, "a string or a list of strings");
-    }
-    field = std::move(values);
-  }
-  void read(const char* key, const toml::node& node, ReshardAfterForward& field) {
-    using Kind = ReshardAfterForward::Kind;
-    if (const auto on = node.value_exact<bool>())
-      field = {*on ? Kind::Yes : Kind::No, 0};
-    else if (const auto ranks = node.value_exact<int64_t>())
-      field = {Kind::ToRanks, *ranks};
-    else
-      wrong(key, node, "true, false or a number of ranks");
-  }
-  void read(const char* key, const toml::node& node, DimAxes& field) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr) return wrong(key, node, "a table of dims and axes", "{ channels = \"tp\" }");
-    for (const auto& [name, axis] : *table) {
-      DimAxis value{};
-      read(key, axis, value);
-      field[std::string(name.str())] = value;
-    }
-  }
-  static std::optional<Length> length(const toml::node& node) {
-    if (const auto steps = node.value_exact<int64_t>(); steps && *steps >= 0)
-      return Length{Length::Unit::Steps, static_cast<double>(*steps)};
-    if (const auto share = node.value_exact<double>(); share && *share >= 0 && *share <= 1)
-      return Length{Length::Unit::Fraction, *share};
-    if (const auto text = node.value_exact<std::string>()) return parse_length(*text);
-    return std::nullopt;
-  }
-  void read(const char* key, const toml::node& node, Length& field) {
-    if (const auto v = length(node))
-      field = *v;
-    else
-      wrong(key, node, kLengthWords, "\"2B tokens\"");
-  }
-  void read(const char* key, const toml::node& node, SaveInterval& field) {
-    std::optional<SaveInterval> interval;
-    if (const auto steps = node.value_exact<int64_t>(); steps && *steps >= 0 && *steps <= int64_t{1} << 30)
-      interval = SaveInterval{SaveInterval::Unit::Steps, *steps};
-    if (const auto text = node.value_exact<std::string>()) interval = parse_interval(*text);
-    if (interval)
-      field = *interval;
-    else
-      wrong(key, node, kIntervalWords, "\"10min\"");
-  }
-  void read(const char* key, const toml::node& node, std::vector<BatchStage>& field) {
-    const auto refuse = [&](const std::string& why) {
-      report_.add("values have the type of their key", key, "must be a list of {until, global}; " + why,
-                  "[{until = \"1B tokens\", global = 256}]");
-    };
-    const toml::array* array = node.as_array();
-    if (array == nullptr) return refuse("got " + text_of(node));
-    std::vector<BatchStage> stages;
-    for (const toml::node& item : *array) {
-      const toml::table* table = item.as_table();
-      if (table == nullptr) return refuse("one entry is " + text_of(item));
-      BatchStage stage;
-      for (const auto& [name, value] : *table) {
-        if (name.str() == "until") {
-          const auto v = length(value);
-          if (!v) return refuse(fmt::format("until must be {}, got {}", kLengthWords, text_of(value)));
-          stage.until = *v;
-        } else if (name.str() == "global") {
-          const auto v = value.value_exact<int64_t>();
-          if (!v) return refuse("global must be an integer, got " + text_of(value));
-          stage.global = *v;
-        } else {
-          return refuse(fmt::format("an entry has no key \"{}\"", std::string(name.str())));
-        }
-      }
-      if (!table->contains("until") || !table->contains("global"))
-        return refuse(fmt::format("entry {} has no {}", stages.size() + 1,
-                                  table->contains("until") ? "global" : "until"));
-      stages.push_back(stage);
-    }
-    field = std::move(stages);
-  }
-  // A list of tables; `one(where, name, value, item)` sets a key of an entry and returns whether it is one.
-  template <class T, class One>
-  void read_tables(const char* key, const toml::node& node, std::vector<T>& field, const char* example,
-                   const std::vector<std::string>& names, const One& one) {
-    const toml::array* array = node.as_array();
-    if (array == nullptr) return wrong(key, node, "a list of tables", example);
-    std::vector<T> items;
-    const size_t before = report_.problems().size();
-    for (const toml::node& entry : *array) {
-      const toml::table* table = entry.as_table();
-      if (table == nullptr) return wrong(key, entry, "a list of tables", example);
-      T item;
-      for (const auto& [name, value] : *table) {
-        const std::string where = fmt::format("{}.{}", key, name.str());
-        if (!one(where.c_str(), name.str(), value, item))
-          report_.add("every key is known", where, fmt::format("is not a key of an entry of {}", key),
-                      base::nearest_word(std::string(name.str()), names)
-                          .value_or(fmt::format("{}", fmt::join(names, ", "))));
-      }
-      items.push_back(std::move(item));
-    }
-    if (report_.problems().size() > before) report_.spoil(key);  // an incomplete entry is reported once
-    field = std::move(items);
-  }
-  void read(const char* key, const toml::node& node, std::vector<BlendSet>& field) {
-    read_tables(key, node, field, "[{ path = \"web\", weight = 0.7 }, { path = \"code\", weight = 0.3 }]",
-                {"name", "path", "weight", "tokens", "repeat"},
-                [&](const char* where, std::string_view name, const toml::node& value, BlendSet& item) {
-                  if (name == "name")
-                    read(where, value, item.name);
-                  else if (name == "path")
-                    read(where, value, item.path);
-                  else if (name == "weight")
-                    read_weight(where, value, item.weight);
-                  else if (name == "tokens")
-                    read_tokens(where, value, item.tokens);
-                  else if (name == "repeat")
-                    read(where, value, item.repeat);
-                  else
-                    return false;
-                  return true;
-                });
-  }
-  void read(const char* key, const toml::node& node, std::vector<EvalSet>& field) {
-    read_tables(key, node, field, "[{ name = \"code\", path = \"code-test\" }]", {"name", "path"},
-                [&](const char* where, std::string_view name, const toml::node& value, EvalSet& item) {
-                  if (name == "name")
-                    read(where, value, item.name);
-                  else if (name == "path")
-                    read(where, value, item.path);
-                  else
-                    return false;
-                  return true;
-                });
-  }
-  // Checked here, because 0 stands for a key that is not given.
-  void read_weight(const char* where, const toml::node& node, double& field) {
-    const auto v = number(node);
-    if (v && std::isfinite(*v) && *v > 0)
-      field = *v;
-    else
-      wrong(where, node, "a number above 0; leave out a set that gets nothing");
-  }
-  void read_tokens(const char* where, const toml::node& node, int64_t& field) {
-    std::optional<double> v = number(node);
-    if (const auto text = node.value_exact<std::string>())
-      if (const auto length = parse_length(*text); length && length->unit == Length::Unit::Tokens)
-        v = length->value;
-    if (v && *v >= 1 && *v <= 0x1p53 && std::floor(*v) == *v)
-      field = static_cast<int64_t>(*v);
-    else
-      wrong(where, node, "a number of tokens above 0, such as 2000000000 or \"2B tokens\"");
-  }
-  void read(const char* key, const toml::node& node, std::vector<ParamGroup>& field) {
-    const toml::array* array = node.as_array();
-    if (array == nullptr) return wrong(key, node, "a list of tables", "[{ match = \"embed.*\", lr = 1e-4 }]");
-    std::vector<ParamGroup> groups;
-    for (const toml::node& item : *array) {
-      const toml::table* table = item.as_table();
-      if (table == nullptr)
-        return wrong(key, item, "a list of tables",
-                     fmt::format("[{{ match = {}, update = false }}]", text_of(item)));
-      groups.push_back(read_group(key, *table));
-    }
-    field = std::move(groups);
-  }
-  ParamGroup read_group(const char* key, const toml::table& table) {
-    ParamGroup group;
-    const auto set = [&]<class T>(const std::string& where, const toml::node& node, std::optional<T>& value) {
-      value.emplace();
-      read(where.c_str(), node, *value);
-    };
-    for (const auto& [name, node] : table) {
-      const std::string where = fmt::format("{}.{}", key, name.str());
-      if (name == "match")
-        read(where.c_str(), node, group.match);
-      else if (name == "name")
-        set(where, node, group.kind);
-      else if (name == "lr")
-        set(where, node, group.lr);
-      else if (name == "weight_decay")
-        set(where, node, group.weight_decay);
-      else if (name == "update")
-        read(where.c_str(), node, group.update);
-      else
-        report_.add("every key is known", where, "is not a key of a parameter group",
-                    base::nearest_word(std::string(name.str()), kGroupKeys)
-                        .value_or(fmt::format("{}", fmt::join(kGroupKeys, ", "))));
-    }
-    return group;
-  }
-  void read(const char* key, const toml::node& node, LossScale& field) {
-    const auto text = node.value_exact<std::string>();
-    if (const auto scale = number(node); scale && *scale > 0 && std::isfinite(*scale))
-      field = {false, *scale};
-    else if (text && *text == "dynamic")
-      field = {true, kFirstLossScale};
-    else
-      wrong(key, node, "\"dynamic\" or a number above 0", "\"dynamic\"");
-  }
-  template <class E>
-  requires std::is_enum_v<E>
-  void read(const char* key, const toml::node& node, E& field) {
-    std::vector<std::string> names;
-    for (const auto& [v, name] : Names<E>::kTable)
-      if (is_accepted(key, v)) names.emplace_back(name);
-    const std::string list =
-        fmt::format("{}\"{}\"", names.size() == 1 ? "" : "one of ", fmt::join(names, "\", \""));
-    auto text = node.value_exact<std::string>();
-    if (number(node) == std::numeric_limits<double>::infinity())
-      text = "inf";  // --set key=inf, as TOML has it
-    if (!text) return wrong(key, node, list);
-    if (const std::optional<E> value = value_of<E>(*text)) {
-      field = *value;
-    } else if (const RefusedWord* const other = find_refused_word(key, base::lower_case(*text))) {
-      report_.add(other->later ? "this version supports the key" : "values have the type of their key", key,
-                  fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
-                  fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
-    } else {
-      const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
-      const std::string near = meant && is_accepted(key, *meant)
-                                   ? std::string(name_of(*meant))
-                                   : base::nearest_word(*text, names).value_or("");
-      wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
-    }
-  }
-
-  static std::optional<double> number(const toml::node& node) {
-    if (const auto v = node.value_exact<double>()) return v;
-    if (const auto v = node.value_exact<int64_t>()) return static_cast<double>(*v);
-    return std::nullopt;
-  }
-
-  static inline const std::vector<std::string> kGroupKeys = {"match", "name", "lr", "weight_decay", "update"};
-  const Leaves& leaves_;
-  Report& report_;
-};
-
-// ---- presets and defaults that depend on other keys
-
-std::string given_text(const Leaves& leaves, const char* key) {
-  const auto leaf = leaves.find(key);
-  return leaf == leaves.end() ? "" : leaf->second->value_exact<std::string>().value_or("");
-}
-
-// Values that what the key names would provide are unknown, not missing.
-void spoil_model(const Leaves& leaves, Report& report) {
-  for (const std::string& key : known_keys().keys)
-    if (key.starts_with("model.") && key != "model.preset" && !leaves.contains(key)) report.spoil(key);
-}
-
-void start_from_model(Recipe& recipe, const Model* preset, const Leaves& leaves);
-
-void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
-  const std::string name = given_text(leaves, "model.preset");
-  if (name.empty()) return;
-  if (const Model* preset = find_preset(name))
-    start_from_model(recipe, preset, leaves);
-  else
-    spoil_model(leaves, report);  // another rule reports the unknown preset
-}
-
-// A path of the recipe, made absolute: relative to the recipe's folder, or, from an override, to the working
-// directory. Values of overrides have no line (apply_override).
-base::Path placed(const Leaves& leaves, const char* key, const std::string& text,
-                  const std::optional<base::Path>& folder) {
-  const auto leaf = leaves.find(key);
-  const bool in_file = folder && leaf != leaves.end() && leaf->second->source().begin.line > 0;
-  const base::Path path(with_home(text));
-  return std::filesystem::absolute(in_file ? *folder / path : path).lexically_normal();
-}
-
-// The model of a Hugging Face folder, and its tokenizer. A recipe that has all sizes, as the resolved one of
-// a run, is complete without the folder.
-void start_from_hf(Recipe& recipe, const Leaves& leaves, const std::optional<base::Path>& folder,
-                   Report& report) {
-  const std::string text = given_text(leaves, "model.hf");
-  if (text.empty()) return;
-  if (!given_text(leaves, "model.preset").empty())
-    report.add("model.hf and model.preset exclude each other", "model.preset",
-               "contradicts model.hf: both set the sizes of the model", "leave one of them out");
-  const base::Path path = placed(leaves, "model.hf", text, folder);
-  recipe.model.hf = path.string();
-  if (const auto why = why_no_hf_folder(path, text)) {
-    const auto is_missing = [&](const char* key) { return !leaves.contains(key); };
-    const std::array sizes = {"model.layers", "model.embed", "model.heads", "model.vocab", "data.tokenizer"};
-    if (std::none_of(sizes.begin(), sizes.end(), is_missing)) return;
-    report.add("model.hf is a Hugging Face folder", "model.hf", *why);
-    return spoil_model(leaves, report);
-  }
-  const HfConfig config = read_hf_config(base::read_file(path / kHfConfigFile));
-  for (const std::string& problem : config.problems)
-    report.add("config.json is supported", "model.hf", fmt::format("{}: {}", kHfConfigFile, problem));
-  if (!config.problems.empty()) return spoil_model(leaves, report);
-  recipe.model = config.model;
-  recipe.model.hf = path.string();
-  const std::string rope = given_text(leaves, "model.rope_scaling.kind");
-  if (!rope.empty() && rope != name_of(config.model.rope_scaling.kind)) recipe.model.rope_scaling = {};
-  if (leaves.contains("data.tokenizer")) return;
-  if (has_tokenizer(path))
-    recipe.data.tokenizer = path.string();
-  else
-    report.add("model.hf has a tokenizer", "data.tokenizer",
-               fmt::format("is required: \"{}\" has neither tokenizer.json nor tokenizer.model", text));
-}
-
-// The texts of the model's keys.
-std::map<std::string, std::string> model_texts(const Recipe& recipe) {
-  std::map<std::string, std::string> texts;
-  for_each_key(recipe, [&]<class T>(const char* key, const T& v, const auto&...) {
-    if (!std::string_view(key).starts_with("model.")) return;
-    if constexpr (std::is_enum_v<T>)
-      texts[key] = fmt::format("\"{}\"", name_of(v));
-    else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
-      texts[key] = fmt::format("{}", v);
-  });
-  return texts;
-}
-
-// `before` is the recipe as model.hf sets it.
-void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const Leaves& leaves,
-                             Report& report) {
-  if (before.model.hf.empty() || before.model.layers == 0) return;
-  const auto hf = model_texts(before), here = model_texts(recipe);
-  const bool upcycling = recipe.model.moe.upcycle && before.model.moe.experts == 0;
-  if (recipe.model.moe.upcycle && !upcycling)
-    report.add("model keys agree with config.json", "model.moe.upcycle",
-               fmt::format("contradicts {} of the folder in model.hf, which has {} experts already",
-                           kHfConfigFile, before.model.moe.experts),
-               "false");
-  if (recipe.model.mtp.layers > 0) {
-    const HfConfig config = read_hf_config(base::read_file(base::Path(before.model.hf) / kHfConfigFile));
-    if (recipe.model.mtp.layers > config.predict_layers)
-      report.add(
-          "model keys agree with config.json", "model.mtp.layers",
-          fmt::format("{} contradicts {} of the folder in model.hf, which has {} layers for multi-token "
-                      "prediction (num_nextn_predict_layers)",
-                      recipe.model.mtp.layers, kHfConfigFile, config.predict_layers),
-          fmt::format("{}", config.predict_layers));
-  }
-  for (const auto& [key, text] : here)
-    if (leaves.contains(key) && !is_free_beside_hf(key, upcycling) && hf.at(key) != text &&
-        report.usable(key))
-      report.add("model keys agree with config.json", key,
-                 fmt::format("{} contradicts {} of the folder in model.hf, which says {}", text,
-                             kHfConfigFile, hf.at(key)),
-                 "leave it out");
-}
-
-// The model, without the values that given keys make stale: a derived value follows its source.
-void start_from_model(Recipe& recipe, const Model* preset, const Leaves& leaves) {
-  const auto given = [&](const char* key) { return leaves.contains(std::string("model.") + key); };
-  Model m = *preset;
-  if ((given("embed") || given("heads")) && preset->head_dim == preset->embed / preset->heads) m.head_dim = 0;
-  if (given("heads") && preset->kv_heads == preset->heads) m.kv_heads = 0;
-  if (given("embed") && preset->family == Family::Gpt2 && preset->ffn == 4 * preset->embed) m.ffn = 0;
-  const Mla& mla = preset->mla;
-  if ((given("mla.nope_dim") || given("mla.rope_dim")) && preset->head_dim == mla.nope_dim + mla.rope_dim)
-    m.head_dim = 0;
-  if (!preset->has_dense_block() && preset->ffn == preset->moe.ffn) {  // one width with two names
-    if (given("ffn")) m.moe.ffn = 0;
-    if (given("moe.ffn") || given("moe.first_dense") || given("moe.every")) m.ffn = 0;
-  }
-  const auto switched_off = [&](const char* key) {
-    const auto found = leaves.find(std::string("model.") + key);
-    return found != leaves.end() && found->second->value_exact<int64_t>() == 0;
-  };
-  if (switched_off("moe.experts")) m.moe = {};
-  if (switched_off("mla.kv_rank") && mla.kv_rank > 0) m.mla = {}, m.head_dim = 0;
-  const auto kind = leaves.find("model.rope_scaling.kind");
-  if (kind != leaves.end() &&
-      text_of(*kind->second) != fmt::format("\"{}\"", name_of(preset->rope_scaling.kind)))
-    m.rope_scaling = {};
-  recipe.model = m;
-}
-
-void check_family_of_preset(const Recipe& recipe, Report& report) {
-  const Model* preset = find_preset(recipe.model.preset);
-  if (preset == nullptr || preset->family == recipe.model.family) return;
-  report.add("model.family matches model.preset", "model.family",
-             fmt::format("\"{}\" contradicts model.preset \"{}\", which has family \"{}\"",
-                         name_of(recipe.model.family), preset->preset, name_of(preset->family)),
-             fmt::format("\"{}\"", name_of(preset->family)));
-}
+// ---- defaults that depend on other keys
 
 // master, moments, gradients and loss_scale default to what compute implies, reduce to gradients.
 void default_precision(Precision& p, const Leaves& leaves) {
@@ -663,17 +163,10 @@ void default_precision(Precision& p, const Leaves& leaves) {
   if (!leaves.contains("precision.loss_scale")) p.loss_scale = wide.loss_scale;
 }
 
-// Replaces the path of a schedule file in the recipe's folder by its path from the working directory; a file
-// that is not there is relative to the working directory already.
-void find_schedule_file(Parallel& p, const base::Path& folder) {
-  const auto file = schedule_file(p.schedule);
-  if (file && base::file_exists(folder / *file)) p.schedule = "file:" + (folder / *file).string();
-}
-
 // The largest file that is read as a recipe.
 constexpr int64_t kMaxRecipeBytes = int64_t{4} << 20;
 
-// Options of axes with one rank.
+// Options of axes with one rank, and of a world with one.
 void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes) {
   Parallel& p = r.parallel;
   const Parallel neutral;
@@ -689,6 +182,7 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
     const std::string why = "parallel.dp_shard = 1: nothing is sharded";
     idle("parallel.reshard_after_forward", p.reshard_after_forward, neutral.reshard_after_forward, why);
     if (p.prefetch > 1) idle("parallel.prefetch", p.prefetch, neutral.prefetch, why);
+    idle("parallel.gradient_blocks", p.gradient_blocks, neutral.gradient_blocks, why);
   }
   if (alone(p.tp)) idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
   if (alone(p.cp)) {
@@ -699,7 +193,24 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
     idle("parallel.schedule", p.schedule, neutral.schedule, "parallel.pp = 1");
     if (p.chunks != 1) idle("parallel.chunks", p.chunks, neutral.chunks, "parallel.pp = 1");
     idle("parallel.stages", p.stages, neutral.stages, "parallel.pp = 1");
+    idle("parallel.micro_group", p.micro_group, neutral.micro_group, "parallel.pp = 1");
   }
+  if (alone(p.dp_replicate) && alone(p.dp_shard) && alone(p.cp) && alone(p.tp) && alone(p.pp))
+    idle("checkpoint.peer_every", r.checkpoint.peer_every, int64_t{0},
+         "one rank: there is no other whose memory could hold a copy");
+}
+
+// The same for what depends on derived sizes.
+void neutralise_derived(Recipe& r, const Report& report, std::vector<std::string>& notes) {
+  int64_t& every = r.run.noise_scale_every;
+  for (const char* key : {"batch.global", "batch.micro", "parallel.dp_replicate", "parallel.dp_shard"})
+    if (!report.usable(key)) return;
+  if (every <= 0 || r.batch.accumulation != 1 || r.batch.global != r.batch.micro * r.parallel.dp()) return;
+  notes.push_back(fmt::format(
+      "run.noise_scale_every = {} has no effect with one micro-batch per step: the estimate compares "
+      "the gradients of two batch sizes",
+      every));
+  every = r.run.noise_scale_batch = 0;
 }
 
 // Whether suggestions are tried, which reads the recipe again for each one; not for files larger than a
@@ -722,13 +233,14 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   start_from_preset(recipe, leaves, report);
   start_from_hf(recipe, leaves, folder, report);
   const Recipe before = recipe;
-  for_each_key(recipe, Reader(leaves, report));
+  read_keys(recipe, leaves, report);
   recipe.model.hf = before.model.hf;  // absolute
   check_agreement_with_hf(before, recipe, leaves, report);
   const Given given = [&](const std::string& key) { return leaves.contains(key); };
   // Before anything is derived: an explicit 0 is not the same as a missing value.
   check_limits(recipe, given, Keys::Given, report);
   check_family_of_preset(recipe, report);
+  drop_dense_width(recipe, leaves);
   default_precision(recipe.precision, leaves);
   std::vector<std::string> idle;
   neutralise(recipe, leaves, idle);
@@ -739,9 +251,9 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
       return leaf != leaves.end() && leaf->second->source().begin.line > 0;
     };
     place_paths(recipe, *folder, in_file, leaves.contains("run.dir"), report);
-    find_schedule_file(recipe.parallel, *folder);
   }
   fill_in(recipe, report);
+  neutralise_derived(recipe, report, idle);
   check_limits(recipe, given, Keys::All, report);
   check_rules(recipe, report);
 

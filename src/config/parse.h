@@ -14,9 +14,8 @@ namespace quintet::config {
 // --set: c is a TOML value, or else a plain string; later overrides win. Throws RecipeError with every
 // problem found, and UserError when the file cannot be read or is not TOML.
 //
-// data.path and run.dir in the file are relative to its folder, in overrides to the working directory; the
-// result has absolute paths. parallel.schedule = "file:PATH" is searched in the recipe's folder first, then
-// in the working directory.
+// Paths in the file are relative to its folder, in overrides to the working directory; the result has
+// absolute paths.
 //
 // A layout option that has no effect because its axis has one rank, such as parallel.zero with dp_shard = 1,
 // gets its neutral value and a line in `notes`: recipes are scaled down with --set.

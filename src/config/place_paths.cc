@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "config/environment.h"
+#include "config/schedule_traits.h"
 
 namespace quintet::config {
 
@@ -49,8 +50,13 @@ void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(c
     if (r.run.dir.empty())
       report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
     r.run.dir = absolute("run.dir", r.run.dir);
+    if (!r.run.dir.empty() && fs::path(r.run.dir).relative_path().empty())  // "//" too
+      report.add("run.dir is not empty", "run.dir",
+                 "is \"/\", the root of all files; it must name a folder of its own", "leave it out");
   }
   r.checkpoint.dir = absolute("checkpoint.dir", r.checkpoint.dir);
+  if (const auto file = schedule_file(r.parallel.schedule); file && !file->empty())
+    r.parallel.schedule = "file:" + absolute("parallel.schedule", *file);
 }
 
 }  // namespace quintet::config

@@ -167,7 +167,8 @@ Model pythia(const char* name, int64_t layers, int64_t embed, int64_t heads, int
           .rope_theta = 1e4,
           .rotary_dim = embed / heads / 4,
           .norm_eps = 1e-5,
-          .parallel_blocks = true};
+          .parallel_blocks = true,
+          .init = InitScheme::Neox};
 }
 
 Model mixtral(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads,
@@ -208,6 +209,8 @@ Model deepseek(const char* name, int64_t layers, int64_t embed, int64_t ffn, int
                            .original_positions = 4096,
                            .attention_factor = 0.1 * mscale * std::log(40.0) + 1},
           .norm_eps = 1e-6,
+          .init = InitScheme::Normal,  // as its reports say; the published configs have 0.02
+          .init_stddev = 0.006,
           .moe = moe,
           .mla = {.kv_rank = 512, .q_rank = q_rank, .nope_dim = 128, .rope_dim = 64, .v_dim = 128}};
 }

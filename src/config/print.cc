@@ -12,24 +12,12 @@
 #include "config/length.h"
 #include "config/names.h"
 #include "config/schema.h"
+#include "config/toml_text.h"
 
 namespace quintet::config {
 namespace {
 
 // ---- TOML
-
-std::string toml_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      out += fmt::format("\\{}", c);
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      out += fmt::format("\\u{:04X}", static_cast<int>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
 
 std::string toml_value(const std::string& v) { return toml_text(v); }
 std::string toml_value(bool v) { return v ? "true" : "false"; }
@@ -47,6 +35,11 @@ std::string toml_value(const std::array<double, 2>& v) {
   return fmt::format("[{}, {}]", toml_value(v[0]), toml_value(v[1]));
 }
 std::string toml_value(const std::vector<int64_t>& v) { return fmt::format("[{}]", fmt::join(v, ", ")); }
+std::string toml_value(const std::vector<double>& v) {
+  std::string out = "[";
+  for (const double item : v) out += (out.size() > 1 ? ", " : "") + toml_value(item);
+  return out + "]";
+}
 std::string toml_value(const std::vector<std::string>& v) {
   std::string out = "[";
   for (const std::string& item : v) out += (out.size() > 1 ? ", " : "") + toml_text(item);

@@ -39,20 +39,25 @@ enum class QkNormOver : uint8_t { Head, AllHeads };  // the features that a norm
 //   Neox    sqrt(2 / (5 embed)), and 2 / (layers sqrt(embed)) for projections into the residual stream
 enum class InitScheme : uint8_t { Gpt2, Normal, Neox };
 
-enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn };
+enum class RopeScalingKind : uint8_t { None, Linear, Llama3, Yarn, Longrope };
 
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::None;
   double factor = 1;               // by which the context is extended
-  int64_t original_positions = 0;  // llama3, yarn: context length before the extension
+  int64_t original_positions = 0;  // llama3, yarn, longrope: context length before the extension
   double low_freq_factor = 1;      // llama3
   double high_freq_factor = 4;     // llama3
   double beta_fast = 32;           // yarn
   double beta_slow = 1;            // yarn
-  // yarn: scale of cos and sin; with latent attention, its square multiplies the attention scale instead
-  // (DeepSeek). 0 = derived: 0.1 ln(factor) + 1.
+  // yarn, longrope: scale of cos and sin; with latent attention, its square multiplies the attention scale
+  // instead (DeepSeek). 0 = derived: 0.1 ln(factor) + 1; of longrope the square root of
+  // 1 + ln(factor) / ln(original_positions).
   double attention_factor = 0;
   bool truncate = true;  // yarn: the ends of the interpolated band are whole pairs
+  // longrope: divisors of the frequencies, one per pair, of sequences up to original_positions and of longer
+  // ones; and the longest sequence, which decides between them. 0 = derived: data.seq_len.
+  std::vector<double> short_factors, long_factors;
+  int64_t positions = 0;
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -81,9 +86,11 @@ struct Moe {
   int64_t groups_kept = 1;  // best groups that a token may use
   double balance_loss = 0;  // coefficient
   BalanceScope balance_scope = BalanceScope::MicroBatch;
-  double z_loss = 0;           // coefficient
-  double bias_rate = 0;        // loss-free balancing: update size of the selection bias; 0: no bias
-  double capacity_factor = 0;  // 0: nothing is dropped
+  double z_loss = 0;                // coefficient
+  double bias_rate = 0;             // loss-free balancing: update size of the selection bias; 0: no bias
+  double capacity_factor = 0;       // 0: nothing is dropped
+  double eval_capacity_factor = 0;  // in evaluation; 0: capacity_factor
+  int64_t min_capacity = 1;         // rows that an expert accepts per capacity group at least
   DropPolicy drop = DropPolicy::Probability;
   int64_t capacity_group = 1;  // sequences that share a capacity
   bool pad = false;            // pad every expert to its capacity with zeros, for static sizes
@@ -140,9 +147,11 @@ struct Model {
   double norm_offset = 0;              // llama: the factor of an RMSNorm is offset + weight (Gemma: 1)
   int64_t sliding_window = 0;          // llama; tokens a query attends to, itself included; 0 = all
   int64_t full_attention_every = 0;    // llama: every n-th block ignores the window; 0: none does
-  bool qkv_bias = false;               // llama; gpt2 always has biases
-  bool out_bias = false;               // llama: bias on the output projection of attention
-  bool qk_norm = false;                // llama; RMSNorm of q and k, before RoPE
+  std::vector<int64_t>
+      full_attention_layers;  // llama: 0-based blocks that ignore it, where no interval says so
+  bool qkv_bias = false;      // llama; gpt2 always has biases
+  bool out_bias = false;      // llama: bias on the output projection of attention
+  bool qk_norm = false;       // llama; RMSNorm of q and k, before RoPE
   QkNormOver qk_norm_over = QkNormOver::Head;
   bool qk_unit_norm = false;    // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
   double clip_qkv = 0;          // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off
@@ -162,8 +171,9 @@ struct Model {
   double attention_soft_cap = 0;             // llama: scores become cap * tanh(score / cap); 0: off
   double logit_soft_cap = 0;                 // llama: the same for logits
   bool parallel_blocks = false;              // neox: attention and feed-forward network read the same input
-  int64_t max_positions = 0;                 // gpt2: rows of the learned position table. Stays 0 for llama
-  double dropout = 0;  // gpt2: on embeddings, attention weights and both residual branches
+  bool gelu_tanh = false;     // neox: the tanh form of GELU (GPT-NeoX-20B) instead of the exact one
+  int64_t max_positions = 0;  // gpt2: rows of the learned position table. Stays 0 for llama
+  double dropout = 0;         // gpt2: on embeddings, attention weights and both residual branches
   InitScheme init = InitScheme::Gpt2;
   double init_stddev = 0.02;  // of gpt2 and normal
   Moe moe;                    // llama
@@ -175,6 +185,8 @@ struct Model {
 
   // Whether 0-based block `block` has the sliding window, and whether it has RoPE.
   bool windowed(int64_t block) const {
+    for (const int64_t full : full_attention_layers)
+      if (full == block) return false;
     return sliding_window > 0 && !(full_attention_every > 0 && (block + 1) % full_attention_every == 0);
   }
   bool rotated(int64_t block) const { return no_rope_every == 0 || (block + 1) % no_rope_every != 0; }
@@ -329,13 +341,17 @@ struct Parallel {
   bool sequence_parallel = false;
   ReshardAfterForward reshard_after_forward;
   int64_t prefetch = 1;  // parameter groups gathered ahead of their use
-  int64_t pp = 1;        // pipeline ranks
-  // The name of a pipeline schedule, or "file:PATH" for a schedule file, relative to the recipe's folder or
-  // the working directory; empty = derived: 1f1b when pp > 1.
+  // zero 2 and 3: blocks whose whole gradients exist at once. With 2 the next block is computed while the
+  // last one is reduced; with 1 it waits for the bytes.
+  int64_t gradient_blocks = 2;
+  int64_t pp = 1;  // pipeline ranks
+  // The name of a pipeline schedule, or "file:PATH" for a schedule file, placed as every path is; empty =
+  // derived: 1f1b when pp > 1.
   std::string schedule;
   int64_t chunks = 0;  // virtual stages per pipeline rank; 0 = derived: 2 for interleaved and V-shaped
                        // schedules, otherwise 1
   std::vector<int64_t> stages;  // blocks per virtual stage; empty = balanced by cost
+  int64_t micro_group = 0;      // interleaved: micro-batches that pass a chunk in a row; 0 = derived: pp
   int64_t cp = 1;               // ranks that share a sequence
   ContextMethod cp_method = ContextMethod::Auto;
   int64_t ulysses = 0;  // ulysses+ring: ranks that exchange heads; 0 = derived
@@ -349,12 +365,12 @@ struct Parallel {
 };
 
 // Factor on the loss before the backward pass, so that small gradients do not underflow in a narrow
-// type; gradients are divided by it where they are clipped. Dynamic: starts at `value`, is halved after
-// a step with non-finite gradients (which is skipped) and doubled after loss_scale_window good steps in
-// a row.
+// type; gradients are divided by it where they are clipped. Dynamic: starts at loss_scale_start, is halved
+// after a step with non-finite gradients (which is skipped) and doubled after loss_scale_window good steps
+// in a row.
 struct LossScale {
   bool dynamic = false;
-  double value = 1;
+  double value = 1;  // not dynamic
   bool operator==(const LossScale&) const = default;
 };
 // The initial dynamic scale. Losses are sums over tokens, so gradients are as large as for single tokens.
@@ -385,10 +401,13 @@ struct Precision {
   base::DType moments = base::DType::F32;
   MomentsRounding moments_rounding = MomentsRounding::Nearest;  // bf16 moments
   base::DType gradients = base::DType::F32;                     // accumulated over micro-batches
-  base::DType reduce = base::DType::F32;  // gradients on the wire; defaults to `gradients`
-  bool tf32 = false;                      // cuda: f32 matmuls round their operands to a 10-bit mantissa
-  LossScale loss_scale = {};              // a number or "dynamic", which is the default for f16
-  int64_t loss_scale_window = 2000;       // dynamic: good steps before the scale is doubled
+  base::DType reduce = base::DType::F32;      // gradients on the wire; defaults to `gradients`
+  bool tf32 = false;                          // cuda: f32 matmuls round their operands to a 10-bit mantissa
+  LossScale loss_scale = {};                  // a number or "dynamic", which is the default for f16
+  int64_t loss_scale_window = 2000;           // dynamic: good steps before the scale is doubled
+  double loss_scale_start = kFirstLossScale;  // dynamic
+  int64_t loss_scale_hysteresis = 1;          // dynamic: non-finite steps before the scale is halved
+  double loss_scale_min = 1;                  // dynamic: the scale is never halved below this
   LinearKind linear = LinearKind::Compute;
   std::vector<std::string>
       fp8_match;          // weights whose linears are quantised ('*' and '?'); empty: of all blocks
@@ -403,8 +422,9 @@ struct Precision {
             .moments = wide,
             .gradients = wide,
             .reduce = wide,
-            .loss_scale = compute == base::DType::F16 ? LossScale{true, kFirstLossScale} : LossScale{}};
+            .loss_scale = compute == base::DType::F16 ? LossScale{.dynamic = true} : LossScale{}};
   }
+  double first_loss_scale() const { return loss_scale.dynamic ? loss_scale_start : loss_scale.value; }
   bool split_master() const { return master == Master::Split; }
   bool quantises() const { return linear != LinearKind::Compute; }
   // The type in which the optimizer computes and weights are saved.
@@ -430,6 +450,7 @@ struct Memory {
   // dropout and residual, which are cheap to compute and large to keep.
   std::vector<std::string> recompute_ops;
   int64_t recompute_every = 1;  // full
+  int64_t recompute_first = 0;  // full: only blocks among the first n of their stage; 0 = all
   base::Bytes budget;           // fit: per rank; a number of bytes or "6GiB" in a recipe. 0 = not set
   bool operator==(const Memory&) const = default;
 };
@@ -499,6 +520,15 @@ struct WeightDecayRamp {
   bool operator==(const WeightDecayRamp&) const = default;
 };
 
+// How learning rates follow the number of sequences per step: with b = global / lr_scaling.batch they are
+// multiplied by b or by its root.
+enum class LrScalingRule : uint8_t { None, Linear, Sqrt };
+struct LrScaling {
+  LrScalingRule rule = LrScalingRule::None;
+  int64_t batch = 0;  // sequences per step that optimizer.lr is for; 0 = derived: batch.global
+  bool operator==(const LrScaling&) const = default;
+};
+
 // Settings of the parameters whose names match a pattern (optimizer.groups). What is not set is as for all.
 struct ParamGroup {
   std::string match;                   // glob over parameter names: * and ?
@@ -512,6 +542,7 @@ struct ParamGroup {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
+  LrScaling lr_scaling;
   std::array<double, 2> betas = {0.9,
                                  0.95};  // adamw, adamw8bit, adam, lion, lamb, and what muon leaves to adamw
   double eps = 1e-8;                     // the same but lion
@@ -519,9 +550,10 @@ struct Optimizer {
   // gradient.
   double weight_decay = 0.1;
   WeightDecayRamp weight_decay_ramp;
-  double momentum = 0;    // sgd, lars
-  bool nesterov = false;  // sgd with momentum
-  double trust = 0.001;   // lars: factor on the ratio of norms
+  double momentum = 0;                      // sgd, lars
+  bool nesterov = false;                    // sgd with momentum
+  double trust = 0.001;                     // lars: factor on the ratio of norms
+  std::array<double, 2> ratio_limits = {};  // lamb, lars: least and largest ratio; a largest of 0 = no limit
   Muon muon;
   Adafactor adafactor;
   double clip_norm = 1.0;  // largest norm of the global gradient; 0 = off
@@ -578,6 +610,7 @@ struct Checkpoint {
   int64_t keep_every = 0;  // steps: the first checkpoint of every interval of this length stays too; 0 = off
   base::Bytes bandwidth;   // per second, of all ranks together, for writing; 0 = no limit
   int64_t peer_every = 0;  // steps between copies in another rank's memory; 0 = off
+  double failures = 0.4736;  // every = "auto": per 1,000 devices and day; base::kFailuresPerDeviceHour
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -590,8 +623,9 @@ struct Run {
   int64_t threads = 0;                      // per rank; 0 = chosen at start-up from the machine's cores
   int64_t max_skipped_steps = 10;           // consecutive skipped steps before the run stops
   int64_t check_replicas_every = 100;       // steps; 0 = off
-  int64_t timeout = 300;  // seconds that a rank waits in one call, for other ranks or its GPU
-  std::string dir;        // empty = derived: runs/<name>
+  int64_t timeout = 300;      // seconds that a rank waits in one call, for other ranks or its GPU
+  int64_t setup_timeout = 0;  // the same until the first step has ended; 0 = timeout
+  std::string dir;            // empty = derived: runs/<name>
   int64_t log_every = 1;
   int64_t noise_scale_every = 0;  // steps between estimates of the gradient noise scale; 0 = off
   int64_t noise_scale_batch = 0;  // sequences of its small batch; 0 = derived: one micro-batch per dp rank

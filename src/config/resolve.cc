@@ -59,6 +59,11 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
   RopeScaling& s = m.rope_scaling;
   if (s.kind == RopeScalingKind::Yarn && s.attention_factor == 0 && s.factor >= 1)
     s.attention_factor = 0.1 * std::log(s.factor) + 1;
+  if (s.kind == RopeScalingKind::Longrope) {
+    if (s.attention_factor == 0 && s.factor >= 1 && s.original_positions > 1)
+      s.attention_factor =
+          std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_positions)));
+  }
 }
 
 // Keys that describe built-in families do not apply to a model supplied by a program: limits and rules skip
@@ -185,6 +190,9 @@ struct LimitChecker {
   void operator()(const char* key, const std::vector<int64_t>& values, const Limits& limits) {
     for (const int64_t value : values) check(key, static_cast<double>(value), limits, true);
   }
+  void operator()(const char* key, const std::vector<double>& values, const Limits& limits) {
+    for (const double value : values) check(key, value, limits, false);
+  }
   void operator()(const char* key, const std::array<double, 2>& values, const Limits& limits) {
     for (const double value : values) check(key, value, limits, false);
   }
@@ -231,14 +239,21 @@ void fill_in(Recipe& r, Report& report) {
     fill_in_custom(r, report);
   else
     fill_in_model(r.model, r.data.tokenizer, report);
+  RopeScaling& rope = r.model.rope_scaling;
+  if (rope.kind == RopeScalingKind::Longrope && rope.positions == 0) rope.positions = r.data.seq_len;
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);
   fill_in_names(r.data.blend);
   fill_in_names(r.eval.sets);
+  if (LrScaling& s = r.optimizer.lr_scaling; s.rule != LrScalingRule::None && s.batch == 0)
+    s.batch = std::max<int64_t>(1, r.batch.global);
   if (r.run.noise_scale_every > 0 && r.run.noise_scale_batch == 0)
     r.run.noise_scale_batch = std::max<int64_t>(1, r.batch.micro * r.parallel.dp());
   fill_in_schedule(r);
+  const Parallel& p = r.parallel;
+  const bool alone = p.dp_replicate == 1 && p.dp_shard == 1 && p.cp == 1 && p.tp == 1 && p.pp == 1;
+  if (alone) r.checkpoint.peer_every = 0;  // no other rank's memory
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
 }
 

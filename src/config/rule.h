@@ -48,6 +48,12 @@ void idle(const Fail& fail, const char* key, const T& value, const T& idle_value
     fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
 }
 
+std::vector<Rule> geometry_rules();          // rules_geometry.cc: sizes of the model
+std::vector<Rule> layout_rules();            // rules_layout.cc: batch, data and tensor axes
+std::vector<Rule> precision_rules();         // rules_precision.cc: [precision] but for linear
+std::vector<Rule> pipeline_rules();          // rules_pipeline.cc: schedule, chunks, stages
+std::vector<Rule> memory_rules();            // rules_memory.cc: [memory]
+std::vector<Rule> optimizer_rules();         // rules_optimizer.cc: [optimizer]
 std::vector<Rule> block_rules();             // rules_model.cc: keys of single blocks
 std::vector<Rule> expert_rules();            // rules_model.cc: [model.moe]
 std::vector<Rule> latent_attention_rules();  // rules_model.cc: [model.mla]

@@ -1,14 +1,18 @@
 // Rules on [data]: blends, packing, fill-in-the-middle, curricula; and on the sets of [eval].
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <initializer_list>
 #include <set>
 
+#include "base/printable.h"
 #include "base/text.h"
 #include "config/batch_ramp.h"
 #include "config/blend_shares.h"
 #include "config/rule.h"
+#include "config/schema.h"
 
 namespace quintet::config {
 namespace {
@@ -73,8 +77,8 @@ void blend_is_exact(const Recipe& r, const Fail& fail) {
                                                                                std::max(total / 1e5, 1.0))))
                      : fmt::format("{}", std::max(1.0, std::round(s.weight / total * 1e5)) / 1e5));
   fail("data.blend",
-       fmt::format("exactly these proportions take more than {} sequences to be reached: use fewer digits",
-                   base::thousands(kMaxBlendPeriod)),
+       fmt::format("as whole numbers these proportions have a sum above {}: use fewer digits",
+                   base::thousands(kMaxBlendSum)),
        fmt::format("{} = {}", r.data.blend[0].tokens > 0 ? "tokens" : "weight", fmt::join(rounded, ", ")));
 }
 
@@ -207,10 +211,54 @@ void eval_sets_are_named(const Recipe& r, const Fail& fail) {
     fail("eval.sets", "has no effect with eval.every = 0", "eval.every 100");
 }
 
+// They would be printed in messages and logs, where they move the cursor or break lines.
+struct ControlCharacters {
+  const Fail& fail;
+
+  void operator()(const char* key, const std::string& text) const {
+    const bool is_text = is_any_of(key, {"data.template", "data.end", "data.chat.end_of_turn",
+                                         "data.fim.prefix", "data.fim.middle", "data.fim.suffix"});
+    const bool has_line = text.find_first_of("\n\t") != std::string::npos;
+    if (base::printable(text) != text || (has_line && !is_text))
+      fail(key, is_text ? "contains a control character, or bytes that are not UTF-8"
+                        : "contains a control character, such as a line break, or bytes that are not UTF-8");
+  }
+  void operator()(const char* key, const std::vector<std::string>& list) const {
+    for (const std::string& text : list) (*this)(key, text);
+  }
+  void operator()(const char* key, const std::vector<BlendSet>& sets) const { check_sets(key, sets); }
+  void operator()(const char* key, const std::vector<EvalSet>& sets) const { check_sets(key, sets); }
+  void operator()(const char* key, const std::vector<ParamGroup>& groups) const {
+    for (const ParamGroup& g : groups) (*this)(key, g.match);
+  }
+  void operator()(const char* key, const DimAxes& axes) const {
+    for (const auto& [dim, axis] : axes) (*this)(key, dim);
+  }
+  template <class... T>
+  void operator()(const char*, const T&...) const {}  // numbers, switches and words
+
+ private:
+  static bool is_any_of(std::string_view key, std::initializer_list<std::string_view> keys) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  }
+  template <class Set>
+  void check_sets(const char* key, const std::vector<Set>& sets) const {
+    for (const Set& set : sets) (*this)(key, set.name), (*this)(key, set.path);
+  }
+};
+
+void strings_have_no_control_characters(const Recipe& r, const Fail& fail) {
+  for_each_key(r, ControlCharacters{fail});
+}
+
 }  // namespace
 
 std::vector<Rule> data_rules() {
   return {
+      {"strings have no control characters",
+       {"data.path", "data.blend", "data.tokenizer", "model.hf", "run.dir", "checkpoint.dir", "eval.sets",
+        "data.curriculum.by", "data.chat.template", "parallel.schedule", "optimizer.groups"},
+       strings_have_no_control_characters},
       {"a run reads data.path or data.blend", {"data.path", "data.blend"}, one_source},
       {"data.blend has a path and a weight or a budget per set", {"data.blend"}, blend_is_complete},
       {"data.blend has proportions that a run can reach", {"data.blend"}, blend_is_exact},

@@ -37,6 +37,8 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.z_loss", x.z_loss, d.z_loss, why);
   idle(fail, "model.moe.bias_rate", x.bias_rate, d.bias_rate, why);
   idle(fail, "model.moe.capacity_factor", x.capacity_factor, d.capacity_factor, why);
+  idle(fail, "model.moe.eval_capacity_factor", x.eval_capacity_factor, d.eval_capacity_factor, why);
+  idle(fail, "model.moe.min_capacity", x.min_capacity, d.min_capacity, why);
   idle(fail, "model.moe.drop", x.drop, d.drop, why);
   idle(fail, "model.moe.capacity_group", x.capacity_group, d.capacity_group, why);
   idle(fail, "model.moe.pad", x.pad, d.pad, why);
@@ -123,21 +125,23 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
     const std::string why = "with model.moe.capacity_factor = 0: nothing is dropped";
     idle(fail, "model.moe.drop", x.drop, kDefaultMoe.drop, why);
     idle(fail, "model.moe.capacity_group", x.capacity_group, kDefaultMoe.capacity_group, why);
+    idle(fail, "model.moe.eval_capacity_factor", x.eval_capacity_factor, kDefaultMoe.eval_capacity_factor,
+         why);
+    idle(fail, "model.moe.min_capacity", x.min_capacity, kDefaultMoe.min_capacity, why);
     if (x.pad)
       fail("model.moe.pad", "pads to a capacity, but model.moe.capacity_factor is 0",
            "false, or capacity_factor 1.25");
+  } else if (x.min_capacity > x.capacity_group * r.data.seq_len) {
+    fail("model.moe.min_capacity",
+         fmt::format(
+             "{} exceeds the {} tokens of a capacity group (model.moe.capacity_group {} x data.seq_len {})",
+             x.min_capacity, x.capacity_group * r.data.seq_len, x.capacity_group, r.data.seq_len),
+         fmt::format("{} or less", x.capacity_group * r.data.seq_len));
   } else if (r.batch.micro % x.capacity_group != 0) {
     fail("model.moe.capacity_group",
          fmt::format("{} does not divide batch.micro {}", x.capacity_group, r.batch.micro),
          nearest_divisors(r.batch.micro, x.capacity_group));
   }
-}
-
-void receive_bound_runs(const Recipe& r, const Fail& fail) {
-  const Moe& x = r.model.moe;
-  if (x.experts > 0 && x.receive_bound > 0 && r.run.device == DeviceKind::Cuda)
-    fail("model.moe.receive_bound", "is not supported yet with run.device = \"cuda\"",
-         "0, or device \"cpu\"");
 }
 
 // ---- latent attention
@@ -193,6 +197,9 @@ void further_predictions_are_supported(const Recipe& r, const Fail& fail) {
 void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
   if (r.model.family != Family::Neox)
     idle(fail, "model.parallel_blocks", r.model.parallel_blocks, false,
+         fmt::format("in family {}", name_of(r.model.family)));
+  if (r.model.family != Family::Neox)
+    idle(fail, "model.gelu_tanh", r.model.gelu_tanh, false,
          fmt::format("in family {}", name_of(r.model.family)));
 }
 
@@ -255,6 +262,24 @@ void block_patterns_are_consistent(const Recipe& r, const Fail& fail) {
   if (m.sliding_window == 0)
     idle(fail, "model.full_attention_every", m.full_attention_every, int64_t{0},
          "without model.sliding_window: every block attends to all tokens");
+  if (!m.full_attention_layers.empty()) {
+    const std::vector<int64_t>& full = m.full_attention_layers;
+    if (m.sliding_window == 0)
+      fail("model.full_attention_layers",
+           "has no effect without model.sliding_window: every block attends to all tokens", "[]");
+    else if (m.full_attention_every > 0)
+      fail("model.full_attention_layers",
+           "and model.full_attention_every both say which blocks ignore the window", "[]");
+    for (size_t i = 0; i < full.size(); ++i)
+      if (full[i] >= m.layers || (i > 0 && full[i] <= full[i - 1])) {
+        fail("model.full_attention_layers",
+             fmt::format(
+                 "must be numbers of the {} blocks, counted from 0, in ascending order; got {} as number {}",
+                 m.layers, full[i], i + 1),
+             "[0]");
+        break;
+      }
+  }
   if (m.sliding_window == 0)
     idle(fail, "model.local_rope_theta", m.local_rope_theta, 0.0,
          "without model.sliding_window: no block has a window");
@@ -313,8 +338,9 @@ std::vector<Rule> block_rules() {
       {"parts of blocks belong to family llama", {"model.family"}, block_parts_only_in_llama},
       {"keys of single blocks match the rest of the model",
        {"model.family", "model.sliding_window", "model.full_attention_every", "model.local_rope_theta",
-        "model.no_rope_every", "model.qk_norm", "model.qk_norm_over", "model.mla.kv_rank",
-        "model.position_scale", "model.attention_chunk", "model.init"},
+        "model.full_attention_layers", "model.layers", "model.no_rope_every", "model.qk_norm",
+        "model.qk_norm_over", "model.mla.kv_rank", "model.position_scale", "model.attention_chunk",
+        "model.init"},
        block_patterns_are_consistent},
   };
 }
@@ -342,11 +368,9 @@ std::vector<Rule> expert_rules() {
        balance_keys_fit},
       {"capacity keys are consistent",
        {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",
-        "model.moe.pad", "batch.micro"},
+        "model.moe.pad", "model.moe.eval_capacity_factor", "model.moe.min_capacity", "batch.micro",
+        "data.seq_len"},
        capacity_keys_fit},
-      {"model.moe.receive_bound fits the device",
-       {"model.moe.experts", "model.moe.receive_bound", "run.device"},
-       receive_bound_runs},
   };
 }
 

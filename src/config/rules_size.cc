@@ -13,10 +13,12 @@ namespace {
 using base::thousands;
 
 constexpr int64_t kMaxBlocks = 2048;
+// Every RoPE instruction holds the frequencies of its pairs, in memory, text and checksum.
+constexpr int64_t kMaxHeadDim = 1 << 14;
 // 2^50 parameters: bytes and FLOPs of a step then stay far below 2^63.
 constexpr __int128 kMaxParameters = __int128{1} << 50;
-// About 1.5 GB of program per rank, and a minute to compile it.
-constexpr __int128 kMaxInstructions = __int128{1} << 25;
+// About 400 MB of program per rank, and a quarter of a minute to compile it.
+constexpr __int128 kMaxInstructions = __int128{1} << 23;
 // Per micro-batch, measured on Llama models: forward and backward of a block, and of a chunk of logits.
 constexpr int64_t kInstructionsPerBlock = 45, kInstructionsPerChunk = 6;
 
@@ -43,6 +45,14 @@ void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
                    meant == 1 ? "is" : "are", thousands(meant * seq)));
 }
 
+// About, and of no more blocks than may be compiled.
+__int128 parameters_of(const Model& m) {
+  const __int128 embed = m.embed, attention = static_cast<__int128>(m.heads) * m.head_dim;
+  const __int128 experts = static_cast<__int128>(m.moe.experts) * m.moe.ffn + m.moe.shared_ffn;
+  const __int128 block = embed * (4 * attention + 3 * (m.ffn + experts));
+  return block * std::min(m.layers, kMaxBlocks) + embed * m.vocab;
+}
+
 void model_is_compilable(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family == Family::Custom) return;
@@ -50,13 +60,10 @@ void model_is_compilable(const Recipe& r, const Fail& fail) {
     fail("model.layers",
          fmt::format("{} blocks; the limit is {}", thousands(m.layers), thousands(kMaxBlocks)),
          fmt::format("{}", kMaxBlocks));
-  const __int128 embed = m.embed, attention = static_cast<__int128>(m.heads) * m.head_dim;
-  const __int128 experts = static_cast<__int128>(m.moe.experts) * m.moe.ffn + m.moe.shared_ffn;
-  const __int128 block = embed * (4 * attention + 3 * (m.ffn + experts));
-  const __int128 all = block * std::min(m.layers, kMaxBlocks) + embed * m.vocab;
+  const __int128 all = parameters_of(m);
   if (all <= kMaxParameters) return;
   const std::pair<const char*, __int128> widths[] = {
-      {"model.embed", embed},       {"model.ffn", m.ffn},
+      {"model.embed", m.embed},     {"model.ffn", m.ffn},
       {"model.heads", m.heads},     {"model.head_dim", m.head_dim},
       {"model.vocab", m.vocab},     {"model.moe.experts", m.moe.experts},
       {"model.moe.ffn", m.moe.ffn}, {"model.moe.shared_ffn", m.moe.shared_ffn}};
@@ -66,6 +73,25 @@ void model_is_compilable(const Recipe& r, const Fail& fail) {
                                   thousands(static_cast<int64_t>(widest->second)),
                                   base::human_count(static_cast<double>(all)),
                                   base::human_count(static_cast<double>(kMaxParameters))));
+}
+
+void heads_are_narrow(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family == Family::Custom || parameters_of(m) > kMaxParameters) return;  // reported by another rule
+  const auto limit = [&](const char* key, int64_t width, int64_t usual) {
+    if (width > kMaxHeadDim)
+      fail(key,
+           fmt::format("{} features in each head; the limit is {}", thousands(width), thousands(kMaxHeadDim)),
+           fmt::format("{}", std::clamp<int64_t>(usual, 2, kMaxHeadDim)));
+  };
+  if (m.mla.kv_rank > 0) {
+    limit("model.mla.nope_dim", m.mla.nope_dim, 128);
+    limit("model.mla.rope_dim", m.mla.rope_dim, 64);
+    limit("model.mla.v_dim", m.mla.v_dim, 128);
+  } else {
+    const int64_t share = m.embed / std::max<int64_t>(1, m.heads);
+    limit("model.head_dim", m.head_dim, share / 2 * 2);
+  }
 }
 
 void program_size_is_limited(const Recipe& r, const Fail& fail) {
@@ -99,6 +125,10 @@ std::vector<Rule> size_rules() {
        {"model.layers", "model.embed", "model.ffn", "model.heads", "model.head_dim", "model.vocab",
         "model.moe.experts", "model.moe.ffn", "model.moe.shared_ffn"},
        model_is_compilable},
+      {"a head has at most 2^14 features",
+       {"model.family", "model.embed", "model.heads", "model.head_dim", "model.mla.kv_rank",
+        "model.mla.nope_dim", "model.mla.rope_dim", "model.mla.v_dim"},
+       heads_are_narrow},
       {"the step program is small enough to compile",
        {"model.layers", "batch.global", "batch.micro", "batch.accumulation", "data.seq_len", "loss.chunk",
         "parallel.pp", "parallel.cp"},

@@ -72,10 +72,10 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
                           : fmt::format("a shorter warm-up: it takes {} steps", warm));
 }
 
-void peer_copies_have_a_peer(const Recipe& r, const Fail& fail) {
-  if (r.checkpoint.peer_every > 0 && r.parallel.world() < 2)
-    fail("checkpoint.peer_every", "copies a rank's state to another rank's memory, and there is only one",
-         "0");
+void failure_rate_has_a_use(const Recipe& r, const Fail& fail) {
+  if (r.checkpoint.every.unit != SaveInterval::Unit::Auto)
+    idle(fail, "checkpoint.failures", r.checkpoint.failures, Checkpoint().failures,
+         "unless checkpoint.every = \"auto\"");
 }
 
 // ---- batch.ramp
@@ -101,6 +101,19 @@ void ramp_grows(const Recipe& r, const Fail& fail) {
   }
 }
 
+void lr_scaling_scales(const Recipe& r, const Fail& fail) {
+  const LrScaling& s = r.optimizer.lr_scaling;
+  if (s.rule == LrScalingRule::None)
+    return idle(fail, "optimizer.lr_scaling.batch", s.batch, int64_t{0},
+                "with optimizer.lr_scaling.rule = \"none\"");
+  if (s.batch == r.batch.global && r.batch.ramp.empty())
+    fail("optimizer.lr_scaling.rule",
+         fmt::format("\"{}\" has no effect: every step has {} sequences, which optimizer.lr is for",
+                     name_of(s.rule), s.batch),
+         "\"none\", a batch.ramp, or as optimizer.lr_scaling.batch the batch that optimizer.lr was chosen "
+         "for");
+}
+
 void ramp_divides(const Recipe& r, const Fail& fail) {
   const int64_t unit = r.batch.micro * r.parallel.dp();
   for (const BatchStage& stage : r.batch.ramp)
@@ -111,8 +124,7 @@ void ramp_divides(const Recipe& r, const Fail& fail) {
            nearest_multiples(unit, stage.global));
 }
 
-// Other lists of micro-batches need other schedules, and the auxiliary losses of experts are compiled as
-// means over the micro-batches of a step.
+// Other lists of micro-batches need other schedules.
 void steps_have_variants(const Recipe& r, const Fail& fail) {
   const bool noise = r.run.noise_scale_every > 0;
   if (r.batch.ramp.empty() && !noise) return;
@@ -122,22 +134,6 @@ void steps_have_variants(const Recipe& r, const Fail& fail) {
   if (p.pp > 1 && schedule_file(p.schedule))
     fail(key, fmt::format("needs steps of several sizes, and \"{}\" is a schedule of one", p.schedule),
          fmt::format("{}, or a named schedule", neutral));
-  if (p.pp > 1 && traits_of(p.schedule).kind == PipelineSchedule::Interleaved) {
-    std::vector<int64_t> counts = smaller_accumulations(r);
-    if (noise) counts.push_back(noise_accumulation(r));
-    for (const int64_t n : counts)
-      if (n % p.pp != 0)
-        fail(key,
-             fmt::format("needs a step of {} micro-batches, and interleaved runs groups of parallel.pp = {}",
-                         n, p.pp),
-             fmt::format("batches of multiples of {} sequences", p.pp * r.batch.micro * p.dp()));
-  }
-  if (r.model.moe.experts > 0 && (r.model.moe.balance_loss > 0 || r.model.moe.z_loss > 0))
-    fail(key,
-         "is not supported yet with model.moe.balance_loss or z_loss, which are means over the micro-batches "
-         "of "
-         "a step",
-         fmt::format("{}, or balance by model.moe.bias_rate", neutral));
 }
 
 // ---- guards and measurements
@@ -193,10 +189,12 @@ std::vector<Rule> training_rules() {
        {"optimizer.weight_decay", "optimizer.weight_decay_ramp.kind",
         "optimizer.weight_decay_ramp.start_ratio", "optimizer.weight_decay_ramp.final_ratio"},
        weight_decay_ramp_ramps},
-      {"copies in another rank's memory need another rank",
-       {"checkpoint.peer_every", "parallel.dp_replicate", "parallel.dp_shard", "parallel.tp", "parallel.pp",
-        "parallel.cp"},
-       peer_copies_have_a_peer},
+      {"optimizer.lr_scaling has an effect",
+       {"optimizer.lr_scaling.rule", "optimizer.lr_scaling.batch", "batch.global", "batch.ramp"},
+       lr_scaling_scales},
+      {"checkpoint.failures has an effect",
+       {"checkpoint.every", "checkpoint.failures"},
+       failure_rate_has_a_use},
       {"batch.ramp grows to batch.global",
        {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "parallel.dp_replicate",
         "parallel.dp_shard"},

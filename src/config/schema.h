@@ -62,6 +62,7 @@ void for_each_key(R& r, V&& v) {
   v("model.norm_offset", m.norm_offset, kNotNegative);
   v("model.sliding_window", m.sliding_window, count_from(0));
   v("model.full_attention_every", m.full_attention_every, count_from(0));
+  v("model.full_attention_layers", m.full_attention_layers, count_from(0));
   v("model.qkv_bias", m.qkv_bias);
   v("model.out_bias", m.out_bias);
   v("model.qk_norm", m.qk_norm);
@@ -81,6 +82,7 @@ void for_each_key(R& r, V&& v) {
   v("model.attention_soft_cap", m.attention_soft_cap, kNotNegative);
   v("model.logit_soft_cap", m.logit_soft_cap, kNotNegative);
   v("model.parallel_blocks", m.parallel_blocks);
+  v("model.gelu_tanh", m.gelu_tanh);
   v("model.max_positions", m.max_positions, count_from(0));
   v("model.dropout", m.dropout, kBelowOne);
   v("model.init", m.init);
@@ -95,6 +97,9 @@ void for_each_key(R& r, V&& v) {
   v("model.rope_scaling.beta_slow", s.beta_slow, kPositive);
   v("model.rope_scaling.attention_factor", s.attention_factor, kNotNegative);
   v("model.rope_scaling.truncate", s.truncate);
+  v("model.rope_scaling.short_factors", s.short_factors, kPositive);
+  v("model.rope_scaling.long_factors", s.long_factors, kPositive);
+  v("model.rope_scaling.positions", s.positions, count_from(0));
   auto& x = m.moe;
   v("model.moe.experts", x.experts, count_from(0));
   v("model.moe.top_k", x.top_k, count_from(0));
@@ -117,6 +122,8 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.z_loss", x.z_loss, kNotNegative);
   v("model.moe.bias_rate", x.bias_rate, kNotNegative);
   v("model.moe.capacity_factor", x.capacity_factor, Limits{0, kMaxCount});
+  v("model.moe.eval_capacity_factor", x.eval_capacity_factor, Limits{0, kMaxCount});
+  v("model.moe.min_capacity", x.min_capacity, count_from(1));
   v("model.moe.drop", x.drop);
   v("model.moe.capacity_group", x.capacity_group, count_from(1));
   v("model.moe.pad", x.pad);
@@ -173,10 +180,12 @@ void for_each_key(R& r, V&& v) {
   v("parallel.sequence_parallel", p.sequence_parallel);
   v("parallel.reshard_after_forward", p.reshard_after_forward);
   v("parallel.prefetch", p.prefetch, Limits{0, 1024});
+  v("parallel.gradient_blocks", p.gradient_blocks, Limits{1, 2});
   v("parallel.pp", p.pp, kAxis);
   v("parallel.schedule", p.schedule);
   v("parallel.chunks", p.chunks, Limits{0, 1024});
   v("parallel.stages", p.stages, count_from(0));
+  v("parallel.micro_group", p.micro_group, count_from(0));
   v("parallel.cp", p.cp, kAxis);
   v("parallel.cp_method", p.cp_method);
   v("parallel.ulysses", p.ulysses, Limits{0, kMaxAxis});
@@ -193,6 +202,9 @@ void for_each_key(R& r, V&& v) {
   v("precision.tf32", r.precision.tf32);
   v("precision.loss_scale", r.precision.loss_scale);
   v("precision.loss_scale_window", r.precision.loss_scale_window, count_from(1));
+  v("precision.loss_scale_start", r.precision.loss_scale_start, kPositive);
+  v("precision.loss_scale_min", r.precision.loss_scale_min, kPositive);
+  v("precision.loss_scale_hysteresis", r.precision.loss_scale_hysteresis, count_from(1));
   v("precision.linear", r.precision.linear);
   v("precision.fp8_match", r.precision.fp8_match);
   v("precision.fp8_head", r.precision.fp8_head);
@@ -200,6 +212,7 @@ void for_each_key(R& r, V&& v) {
   v("memory.recompute", r.memory.recompute);
   v("memory.recompute_ops", r.memory.recompute_ops);
   v("memory.recompute_every", r.memory.recompute_every, count_from(1));
+  v("memory.recompute_first", r.memory.recompute_first, count_from(0));
   v("memory.budget", r.memory.budget);
 
   auto& o = r.optimizer;
@@ -211,6 +224,7 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.momentum", o.momentum, kBelowOne);
   v("optimizer.nesterov", o.nesterov);
   v("optimizer.trust", o.trust, kPositive);
+  v("optimizer.ratio_limits", o.ratio_limits, kNotNegative);
   v("optimizer.clip_norm", o.clip_norm, kNotNegative);
   v("optimizer.clip", o.clip);
   v("optimizer.ema", o.ema, kBelowOne);
@@ -221,6 +235,8 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.schedule.min_lr_ratio", o.schedule.min_lr_ratio, kShare);
   v("optimizer.schedule.decay", o.schedule.decay);
   v("optimizer.schedule.shape", o.schedule.shape);
+  v("optimizer.lr_scaling.rule", o.lr_scaling.rule);
+  v("optimizer.lr_scaling.batch", o.lr_scaling.batch, count_from(0));
   v("optimizer.weight_decay_ramp.kind", o.weight_decay_ramp.kind);
   v("optimizer.weight_decay_ramp.start_ratio", o.weight_decay_ramp.start_ratio, kNotNegative);
   v("optimizer.weight_decay_ramp.final_ratio", o.weight_decay_ramp.final_ratio, kNotNegative);
@@ -245,6 +261,7 @@ void for_each_key(R& r, V&& v) {
   v("checkpoint.keep_every", r.checkpoint.keep_every, count_from(0));
   v("checkpoint.bandwidth", r.checkpoint.bandwidth);
   v("checkpoint.peer_every", r.checkpoint.peer_every, count_from(0));
+  v("checkpoint.failures", r.checkpoint.failures, kPositive);
 
   v("run.steps", r.run.steps, count_from(1));
   v("run.seed", r.run.seed, Limits{0, kMaxSeed});
@@ -255,6 +272,7 @@ void for_each_key(R& r, V&& v) {
   v("run.max_skipped_steps", r.run.max_skipped_steps, count_from(0));
   v("run.check_replicas_every", r.run.check_replicas_every, count_from(0));
   v("run.timeout", r.run.timeout, Limits{1, 86400});
+  v("run.setup_timeout", r.run.setup_timeout, Limits{0, 86400});
   v("run.dir", r.run.dir);
   v("run.log_every", r.run.log_every, count_from(1));
   v("run.noise_scale_every", r.run.noise_scale_every, count_from(0));

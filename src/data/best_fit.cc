@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -53,8 +54,18 @@ BestFit::BestFit(const Corpus& corpus, std::span<const TokenRange> ranges, int64
   QUINTET_CHECK(seq_len > 0 && seq_len <= int64_t{1} << 30, "sequences of {}", seq_len);
   std::vector<Placed> pieces;
   const auto offsets = corpus.offsets();
+  const auto is_trained = [&](int64_t begin, int64_t labels) {
+    const auto trained = corpus.trained();
+    return trained.empty() ||
+           std::memchr(trained.data() + begin + 1, 1, static_cast<size_t>(labels)) != nullptr;
+  };
   const auto add = [&](int64_t begin, int64_t labels) {
-    if (labels > 0) pieces.push_back({static_cast<uint64_t>(begin), static_cast<uint32_t>(labels), 0});
+    if (labels == 0) return;
+    if (!is_trained(begin, labels)) {
+      ++untrained_;
+      return;
+    }
+    pieces.push_back({static_cast<uint64_t>(begin), static_cast<uint32_t>(labels), 0});
   };
   for (const TokenRange& range : ranges) {
     const int64_t last = range.begin + range.length;
@@ -63,7 +74,10 @@ BestFit::BestFit(const Corpus& corpus, std::span<const TokenRange> ranges, int64
       int64_t labels = end - begin - 1;
       if (labels > seq_len) {
         ++(policy == LongDocuments::Drop ? dropped_ : cut_);
-        if (policy == LongDocuments::Truncate) dropped_labels_ += labels - seq_len, labels = seq_len;
+        if (policy == LongDocuments::Truncate) {
+          lost_ += is_trained(begin, labels) && !is_trained(begin, seq_len);
+          dropped_labels_ += labels - seq_len, labels = seq_len;
+        }
         if (policy == LongDocuments::Drop) dropped_labels_ += labels, labels = 0;
       }
       for (int64_t at = 0; at < labels; at += seq_len) add(begin + at, std::min(seq_len, labels - at));

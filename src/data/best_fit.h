@@ -19,7 +19,8 @@ struct TokenRange {
 
 // A document of n tokens predicts n - 1 of them, and takes that many positions: the last token is only a
 // label. One with more than seq_len labels is split into consecutive parts, each label once, where a part
-// does not see the ones before; or truncated to its first labels; or dropped.
+// does not see the ones before; or truncated to its first labels; or dropped. A document, or part of one, of
+// which the corpus trains no token is left out: it would only take positions.
 class BestFit {
  public:
   // Packs the documents of the ascending, disjoint ranges; where one ends, a document ends. Holds 12 bytes
@@ -35,17 +36,20 @@ class BestFit {
   int64_t pieces(int64_t sample) const { return first_[at(sample) + 1] - first_[at(sample)]; }
   Piece piece(int64_t sample, int64_t i) const;
 
-  int64_t used() const { return used_; }        // positions that have a label
+  int64_t used() const { return used_; }        // positions of the documents in sequences
   int64_t cut() const { return cut_; }          // documents that were split or truncated
   int64_t dropped() const { return dropped_; }  // documents left out by the policy
   int64_t dropped_labels() const { return dropped_labels_; }
+  // Documents that the policy left without any trained token, and parts (of all documents) left out.
+  int64_t lost() const { return lost_; }
+  int64_t untrained() const { return untrained_; }
 
  private:
   static size_t at(int64_t sample) { return static_cast<size_t>(sample); }
   std::vector<uint64_t> begin_;
   std::vector<uint32_t> inputs_;
   std::vector<int64_t> first_ = {0};  // piece of each sequence, then the number of pieces
-  int64_t used_ = 0, cut_ = 0, dropped_ = 0, dropped_labels_ = 0;
+  int64_t used_ = 0, cut_ = 0, dropped_ = 0, dropped_labels_ = 0, lost_ = 0, untrained_ = 0;
 };
 
 }  // namespace quintet::data

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/parallel_for.h"
+#include "base/read_ahead.h"
 #include "config/codes.h"
 
 namespace quintet::data {
@@ -58,6 +60,14 @@ BlockChecksums::BlockChecksums(std::string name, std::span<const std::byte> byte
         name_, bytes_.size(), blocks, sums_.size());
 }
 
+void BlockChecksums::will_verify(int64_t begin, int64_t end) const {
+  for (int64_t block = begin / kChecksumBlock; block * kChecksumBlock < end; ++block) {
+    if (verified_[static_cast<size_t>(block)].load(std::memory_order_relaxed)) continue;
+    const auto first = static_cast<size_t>(block * kChecksumBlock);
+    base::will_read(bytes_.subspan(first, std::min(bytes_.size() - first, size_t{kChecksumBlock})));
+  }
+}
+
 void BlockChecksums::verify(int64_t begin, int64_t end) const {
   for (int64_t block = begin / kChecksumBlock; block * kChecksumBlock < end; ++block) {
     std::atomic<bool>& done = verified_[static_cast<size_t>(block)];
@@ -91,10 +101,13 @@ std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& pr
                                                 sums_of_text(sums.get<std::string>(), manifest));
 }
 
-std::vector<uint64_t> block_sums(std::span<const std::byte> bytes) {
-  BlockSummer summer;
-  summer.add(bytes);
-  return summer.finish();
+std::vector<uint64_t> block_sums(std::span<const std::byte> bytes, int threads) {
+  constexpr auto kBlock = static_cast<size_t>(kChecksumBlock);
+  std::vector<uint64_t> sums((bytes.size() + kBlock - 1) / kBlock);
+  base::parallel_for(threads, sums.size(), [&](size_t i) {
+    sums[i] = base::checksum_of(bytes.subspan(i * kBlock, std::min(kBlock, bytes.size() - i * kBlock)));
+  });
+  return sums;
 }
 
 std::string text_of_sums(std::span<const uint64_t> sums) {

@@ -35,6 +35,9 @@ class BlockChecksums {
   // `bytes` must outlive it; `name` is the file's. UserError unless there is one sum per block.
   BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums);
 
+  // Tells the system that the blocks of bytes [begin, end) that have not been verified will be read soon:
+  // all of what verify() touches.
+  void will_verify(int64_t begin, int64_t end) const;
   // Verifies the blocks of bytes [begin, end) that have not been verified. A mismatch is a UserError with the
   // block and both sums. Safe to call from several threads.
   void verify(int64_t begin, int64_t end) const;
@@ -52,7 +55,7 @@ std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& pr
                                                             std::span<const std::byte> bin);
 
 // The sums of a whole file.
-std::vector<uint64_t> block_sums(std::span<const std::byte> bytes);
+std::vector<uint64_t> block_sums(std::span<const std::byte> bytes, int threads = 1);
 // What a manifest stores of them: one string of 16 hexadecimal digits per block.
 std::string text_of_sums(std::span<const uint64_t> sums);
 

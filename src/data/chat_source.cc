@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
+#include "text/json_file.h"
 
 namespace quintet::data {
 namespace {
@@ -98,23 +99,36 @@ bool ChatLines::next(ChatLine& line) {
     try {
       known_ = chat::detect_format(parse_line(line.text));
     } catch (const base::UserError& error) {
-      base::fail_user("{}: {}", line.where, error.what());
+      line.damage = error.what();
     }
   }
   line.format = known_.value_or(chat::Format::Messages);
   return true;
 }
 
-std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, const Skip& skip) {
+std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, Reading* reading, const Skip& skip) {
+  const auto is_chat = [](const base::Path& file, bool named) {
+    if (!text::is_json(file)) return text::kind_of(file, {}) != text::FileKind::Text;
+    const text::JsonShape shape = text::peek_json(file).shape;
+    // A single object is one example, or, in a folder, rather a description of the others.
+    return shape != text::JsonShape::Other && (named || shape != text::JsonShape::Single);
+  };
   for (const base::Path& path : paths)
-    if (base::file_exists(path) && text::kind_of(path) == text::FileKind::Text)
+    if (base::file_exists(path) && !is_chat(path, true))
       base::fail_user(
-          "'{}' is not a .jsonl or .parquet file: conversations are JSON lines, one object each, or rows",
-          base::printable(path.string()));
-  std::vector<base::Path> files = text_files(paths, nullptr, skip);
-  std::erase_if(files, [](const base::Path& file) { return text::kind_of(file) == text::FileKind::Text; });
+          "'{}' {}: conversations are JSON lines, one object each, an array of objects, or rows",
+          base::printable(path.string()),
+          text::is_json(path) ? "does not begin with an object" : "is not a .jsonl, .json or .parquet file");
+  Reading ignored;
+  Reading& r = reading != nullptr ? *reading : ignored;
+  std::vector<base::Path> files = text_files(paths, &r, skip);
+  const auto is_named = [&](const base::Path& file) { return std::ranges::count(paths, file) > 0; };
+  r.other += static_cast<int64_t>(
+      std::erase_if(files, [&](const base::Path& file) { return !is_chat(file, is_named(file)); }));
   if (files.empty())
-    config::fail_coded(config::kDataExists, "there are no .jsonl or .parquet files in the input");
+    config::fail_coded(config::kDataExists,
+                       "there are no .jsonl, .json or .parquet files of conversations in the input{}",
+                       r.skipped().empty() ? "" : "; skipped " + r.skipped());
   return files;
 }
 
@@ -148,7 +162,8 @@ void TurnEnds::require_some() const {
 
 ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatTokenizer& tokenizer,
                      const ChatFormat& format, const Skip& skip, bool skip_damaged, int threads) {
-  const std::vector<base::Path> files = chat_files(paths, skip);
+  Reading found;
+  const std::vector<base::Path> files = chat_files(paths, &found, skip);
   std::string name;
   for (const base::Path& path : paths) name += (name.empty() ? "" : ", ") + path.string();
   CorpusBuilder corpus(name, tokenizer.tokens().vocab_size());
@@ -188,6 +203,7 @@ ChatCorpus read_chat(const std::vector<base::Path>& paths, const chat::ChatToken
   std::string reading = base::counted(files.size(), "file") + ", " + base::counted(examples, "conversation");
   if (damaged > 0)
     reading += fmt::format("; {} left out, the first: {}", base::counted(damaged, "line"), first_damage);
+  if (!found.skipped().empty()) reading += "; skipped " + found.skipped();
   return {corpus.finish(), std::move(reading)};
 }
 

@@ -1,7 +1,7 @@
-// Conversations as documents: every line of a .jsonl file (or row of a .parquet file) is an example. The
-// tokenizer's chat template turns it into tokens, each flagged as trained or as context (chat/mask.h).
-// A file's format is that of its first line. Files may be compressed (text/record_reader.h).
-//
+// Conversations as documents: every line of a .jsonl file, object of a .json array or row of a .parquet file
+// is an example. The tokenizer's chat template turns it into tokens, each flagged as trained or as context
+// (chat/mask.h). A file's format is that of its first example. Files may be compressed
+// (text/record_reader.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct ChatResult {
   std::string problem;  // "FILE:LINE: reason", and no documents
 };
 
-// Reads lines in order. The format of a file whose first line has none is a UserError.
+// Reads lines in order. Lines of no known format before the first one that has one are damaged.
 class ChatLines {
  public:
   ChatLines(std::vector<base::Path> files, const std::string& format);
@@ -53,9 +53,11 @@ class ChatLines {
   int64_t file_ = -1;
 };
 
-// The files of paths, each once: of a folder its .jsonl, .ndjson and .parquet files, also compressed ones,
-// except what `skip` names. UserError if there are none, or for a file of another kind.
-std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, const Skip& skip = default_skip());
+// The files of paths, each once: of a folder its .jsonl, .ndjson and .parquet files, and .json files of lines
+// or arrays, also compressed ones, except what `skip` names. UserError if there are none, or for a named file
+// of another kind.
+std::vector<base::Path> chat_files(const std::vector<base::Path>& paths, Reading* reading = nullptr,
+                                   const Skip& skip = default_skip());
 
 // The format of each file, by its first line. UserError for preference pairs and prompts, which no loss over
 // tokens trains.

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/plural.h"
 #include "base/read_ahead.h"
 
 namespace quintet::data {
@@ -94,6 +95,61 @@ Corpus::Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth w
                 "corpus '{}': {} flags do not match {} tokens", name_, trained_.size(), offsets_.back());
 }
 
+Corpus Corpus::joined(std::vector<Corpus> parts) {
+  QUINTET_CHECK(!parts.empty(), "no corpora to join");
+  auto all = std::make_shared<Parts>();
+  TokenWidth width = TokenWidth::U8;
+  int64_t vocab = 0;
+  for (const Corpus& part : parts) {
+    if (!part.trained_.empty())
+      base::fail_user(
+          "'{}' has trained flags (.mask), and several token files with flags cannot be one set: list them "
+          "in "
+          "data.blend",
+          part.name_);
+    const uint64_t before = all->offsets.back();
+    for (size_t i = 1; i < part.offsets_.size(); ++i) all->offsets.push_back(before + part.offsets_[i]);
+    all->first.push_back(static_cast<int64_t>(all->offsets.back()));
+    width = std::max(width, part.width_);
+    vocab = std::max(vocab, part.vocab_);
+  }
+  const std::string name =
+      fmt::format("{} and {} more", parts[0].name_, base::counted(parts.size() - 1, "token file"));
+  all->corpora = std::move(parts);
+  Corpus corpus(*all, name, width, vocab);
+  corpus.parts_ = std::move(all);
+  corpus.offsets_ = corpus.parts_->offsets;
+  return corpus;
+}
+
+Corpus::Corpus(const Parts& parts, std::string name, TokenWidth width, int64_t vocab)
+    : name_(std::move(name)), width_(width), vocab_(vocab), offsets_(parts.offsets) {}
+
+template <class Use>
+void Corpus::each_part(int64_t begin, int64_t count, const Use& use) const {
+  const auto& first = parts_->first;
+  for (auto i = static_cast<size_t>(std::ranges::upper_bound(first, begin) - first.begin()) - 1; count > 0;
+       ++i) {
+    const int64_t n = std::min(count, first[i + 1] - begin);
+    use(parts_->corpora[i], begin - first[i], n);
+    begin += n;
+    count -= n;
+  }
+}
+
+std::span<const std::byte> Corpus::bytes_of(int64_t begin, int64_t count) const {
+  std::span<const std::byte> found;
+  if (parts_) {
+    each_part(begin, count, [&](const Corpus& part, int64_t at, int64_t n) {
+      QUINTET_CHECK(n == count, "{} tokens of several files as one", count);
+      found = part.bytes_of(at, n);
+    });
+    return found;
+  }
+  const auto width = static_cast<size_t>(width_);
+  return bytes_.subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(count) * width);
+}
+
 Corpus Corpus::from_documents(std::string name, int64_t vocab,
                               const std::vector<std::vector<int32_t>>& documents) {
   CorpusBuilder builder(std::move(name), vocab);
@@ -104,6 +160,13 @@ Corpus Corpus::from_documents(std::string name, int64_t vocab,
 void Corpus::read(int64_t begin, std::span<int32_t> out) const {
   QUINTET_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(),
                 "tokens {} to {} of {} requested", begin, begin + static_cast<int64_t>(out.size()), tokens());
+  if (parts_) {
+    each_part(begin, static_cast<int64_t>(out.size()), [&](const Corpus& part, int64_t at, int64_t n) {
+      part.read(at, out.first(static_cast<size_t>(n)));
+      out = out.subspan(static_cast<size_t>(n));
+    });
+    return;
+  }
   const auto size = static_cast<int64_t>(width_);
   if (blocks_ && !out.empty())
     blocks_->verify(begin * size, (begin + static_cast<int64_t>(out.size())) * size);
@@ -131,8 +194,15 @@ void Corpus::read(int64_t begin, std::span<int32_t> out) const {
 }
 
 void Corpus::will_read(int64_t begin, int64_t count) const {
-  const auto width = static_cast<size_t>(width_);
-  base::will_read(bytes_.subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(count) * width));
+  if (parts_) {
+    each_part(begin, count, [](const Corpus& part, int64_t at, int64_t n) { part.will_read(at, n); });
+    return;
+  }
+  if (blocks_ && count > 0) {
+    const auto width = static_cast<int64_t>(width_);
+    blocks_->will_verify(begin * width, (begin + count) * width);
+  }
+  base::will_read(bytes_of(begin, count));
   if (!trained_.empty())
     base::will_read(std::as_bytes(trained_.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))));
 }
@@ -158,6 +228,13 @@ void Corpus::check_tokens() const {
 
 uint64_t Corpus::fingerprint() const {
   base::Checksum sum;
+  if (parts_) {
+    for (const Corpus& part : parts_->corpora) {
+      const uint64_t one = part.fingerprint();
+      sum.add(std::as_bytes(std::span(&one, 1)));
+    }
+    return sum.value();
+  }
   const uint64_t facts[2] = {static_cast<uint64_t>(width_), bytes_.size()};
   sum.add(std::as_bytes(std::span(facts)));
   sum.add(std::as_bytes(offsets_));

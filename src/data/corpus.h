@@ -31,6 +31,10 @@ class Corpus {
          std::span<const uint64_t> offsets, std::shared_ptr<const void> owner,
          std::span<const uint8_t> trained = {});
 
+  // The documents of several corpora, one after another. They stay where they are; the offsets of all are
+  // held, 8 bytes per document. UserError if one has trained flags: data.blend takes such sets.
+  static Corpus joined(std::vector<Corpus> parts);
+
   // Builds an in-memory corpus, see CorpusBuilder.
   static Corpus from_documents(std::string name, int64_t vocab,
                                const std::vector<std::vector<int32_t>>& documents);
@@ -42,9 +46,11 @@ class Corpus {
   int64_t tokens() const { return static_cast<int64_t>(offsets_.back()); }
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t vocab() const { return vocab_; }
-  TokenWidth width() const { return width_; }
+  TokenWidth width() const { return width_; }  // of joined corpora the largest
   std::span<const uint64_t> offsets() const { return offsets_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return bytes_; }  // empty of joined corpora
+  // As they are stored: tokens of one document.
+  std::span<const std::byte> bytes_of(int64_t begin, int64_t count) const;
   std::span<const uint8_t> trained() const { return trained_; }
 
   // Reads tokens [begin, begin + out.size()) into `out`. A damaged block is a UserError, and so is a token
@@ -69,6 +75,8 @@ class Corpus {
   void require_vocab(int64_t model_vocab) const;
 
  private:
+  struct Parts;
+  Corpus(const Parts& parts, std::string name, TokenWidth width, int64_t vocab);
   std::string name_;
   std::span<const std::byte> bytes_;
   TokenWidth width_;
@@ -77,6 +85,15 @@ class Corpus {
   std::shared_ptr<const void> owner_;
   std::span<const uint8_t> trained_;
   std::shared_ptr<const BlockChecksums> blocks_;
+  struct Parts {
+    std::vector<Corpus> corpora;
+    std::vector<int64_t> first = {0};  // token of each, then the number of tokens
+    std::vector<uint64_t> offsets = {0};
+  };
+  std::shared_ptr<const Parts> parts_;  // of a joined corpus
+  // Calls use(part, begin, count) for the tokens, by their place in the parts.
+  template <class Use>
+  void each_part(int64_t begin, int64_t count, const Use& use) const;
 };
 
 // Packs documents into memory, one after another. Empty documents are skipped.

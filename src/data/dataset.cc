@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/philox.h"
 #include "base/text.h"
 
@@ -23,9 +25,7 @@ struct Piece {
 };
 
 uint64_t hash_of_range(const Corpus& corpus, const TokenRange& range) {
-  const auto width = static_cast<size_t>(corpus.width());
-  const auto bytes = corpus.bytes().subspan(static_cast<size_t>(range.begin) * width,
-                                            static_cast<size_t>(range.length) * width);
+  const auto bytes = corpus.bytes_of(range.begin, range.length);
   base::Checksum sum;
   sum.add(bytes.first(std::min<size_t>(bytes.size(), kHashedBytes)));
   sum.add(bytes.last(std::min<size_t>(bytes.size(), kHashedBytes)));
@@ -33,29 +33,66 @@ uint64_t hash_of_range(const Corpus& corpus, const TokenRange& range) {
   return sum.value();
 }
 
-std::vector<Piece> pieces_of(const Corpus& corpus, int64_t longest) {
-  std::vector<Piece> pieces;
-  const auto offsets = corpus.offsets();
-  for (size_t d = 0; d + 1 < offsets.size(); ++d) {
-    const auto begin = static_cast<int64_t>(offsets[d]), end = static_cast<int64_t>(offsets[d + 1]);
-    const int64_t parts = (end - begin + longest - 1) / longest;
-    for (int64_t i = 0; i < parts; ++i) {
-      const int64_t from = begin + (end - begin) * i / parts, to = begin + (end - begin) * (i + 1) / parts;
-      pieces.push_back({0, {from, to - from}});
-      pieces.back().hash = hash_of_range(corpus, pieces.back().range);
+bool before(const Piece& a, const Piece& b) {
+  return a.hash != b.hash ? a.hash < b.hash : a.range.begin < b.range.begin;
+}
+
+// Of all pieces that are added, those that come first by their hashes and have `tokens` tokens together;
+// all if they have fewer. Holds no others.
+class FirstPieces {
+ public:
+  explicit FirstPieces(int64_t tokens) : wanted_(tokens) {}
+  void add(const Piece& piece) {
+    held_.push_back(piece);
+    std::ranges::push_heap(held_, before);
+    tokens_ += piece.range.length;
+    while (held_.size() > 1 && tokens_ - held_.front().range.length >= wanted_) {
+      tokens_ -= held_.front().range.length;
+      std::ranges::pop_heap(held_, before);
+      held_.pop_back();
     }
   }
-  return pieces;
+  std::vector<Piece> take() {
+    std::ranges::sort(held_, before);
+    return std::move(held_);
+  }
+
+ private:
+  int64_t wanted_, tokens_ = 0;
+  std::vector<Piece> held_;  // a heap, the last piece first
+};
+
+// The first pieces by hash of the corpus, whose documents are cut where they are longer than `longest`: see
+// FirstPieces. Several threads hash.
+std::vector<Piece> first_pieces(const Corpus& corpus, int64_t longest, int64_t tokens) {
+  constexpr size_t kBlock = size_t{1} << 16, kShare = size_t{1} << 10;  // documents
+  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+  const auto offsets = corpus.offsets();
+  FirstPieces first(tokens);
+  std::vector<Piece> pieces;
+  for (size_t begin = 0; begin + 1 < offsets.size(); begin += kBlock) {
+    pieces.clear();
+    for (size_t d = begin; d < std::min(begin + kBlock, offsets.size() - 1); ++d) {
+      const auto at = static_cast<int64_t>(offsets[d]), length = static_cast<int64_t>(offsets[d + 1]) - at;
+      const int64_t parts = (length + longest - 1) / longest;
+      for (int64_t i = 0; i < parts; ++i) {
+        const int64_t from = length * i / parts, to = length * (i + 1) / parts;
+        pieces.push_back({0, {at + from, to - from}});
+      }
+    }
+    base::parallel_for(threads, (pieces.size() + kShare - 1) / kShare, [&](size_t share) {
+      for (size_t i = share * kShare; i < std::min(pieces.size(), (share + 1) * kShare); ++i)
+        pieces[i].hash = hash_of_range(corpus, pieces[i].range);
+    });
+    for (const Piece& piece : pieces) first.add(piece);
+  }
+  return first.take();
 }
 
 // `tokens` tokens of the corpus, as ascending ranges.
 std::vector<TokenRange> draw(const Corpus& corpus, int64_t tokens, int64_t seq_len) {
-  std::vector<Piece> pieces = pieces_of(corpus, std::max(seq_len + 1, tokens / kPieces));
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return a.hash != b.hash ? a.hash < b.hash : a.range.begin < b.range.begin;
-  });
   std::vector<TokenRange> drawn;
-  for (const Piece& piece : pieces) {
+  for (const Piece& piece : first_pieces(corpus, std::max(seq_len + 1, tokens / kPieces), tokens)) {
     if (tokens == 0) break;
     drawn.push_back({piece.range.begin, std::min(piece.range.length, tokens)});
     tokens -= drawn.back().length;
@@ -67,11 +104,8 @@ std::vector<TokenRange> draw(const Corpus& corpus, int64_t tokens, int64_t seq_l
 
 // Whole documents until there are `tokens` of them, but not all.
 std::vector<TokenRange> draw_documents(const Corpus& corpus, int64_t tokens) {
-  std::vector<Piece> pieces = pieces_of(corpus, std::numeric_limits<int64_t>::max() / 2);
-  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
-    return a.hash != b.hash ? a.hash < b.hash : a.range.begin < b.range.begin;
-  });
-  pieces.pop_back();
+  std::vector<Piece> pieces = first_pieces(corpus, std::numeric_limits<int64_t>::max() / 2, tokens);
+  if (static_cast<int64_t>(pieces.size()) == corpus.documents()) pieces.pop_back();
   std::vector<TokenRange> drawn;
   for (const Piece& piece : pieces) {
     if (tokens <= 0) break;
@@ -383,10 +417,12 @@ Splits packed_splits(const Corpus& corpus, const DatasetOptions& options) {
     const BestFit plan(corpus, ranges, options.seq_len, *options.best_fit);
     if (plan.size() == 0)
       base::fail_user(
-          "'{}': no document can be packed into sequences of {} tokens: {} are longer and dropped, and one "
-          "of a "
-          "single token has no label",
-          corpus.name(), base::thousands(options.seq_len), base::thousands(plan.dropped()));
+          "'{}': no document can be packed into sequences of {} tokens: {} are longer and dropped, {} lose "
+          "all "
+          "of their trained tokens when they are truncated, {} have no trained token, and one of a single "
+          "token has no label",
+          corpus.name(), base::thousands(options.seq_len), base::thousands(plan.dropped()),
+          base::thousands(plan.lost()), base::thousands(plan.untrained() - plan.lost()));
     return Dataset(corpus, options.seq_len, ranges, *options.best_fit);
   };
   if (options.validation_fraction == 0) return {made({{0, corpus.tokens()}}), std::nullopt};

@@ -71,18 +71,55 @@ Corpus open_tokens(const base::Path& path, const tokenizer::Tokenizer& tokenizer
   return corpus;
 }
 
-// The prefixes of token files in a folder that has nothing else but their side files; else nothing.
+// The token files in a folder that has nothing else but their side files, sorted; else nothing. A .bin
+// without an index is one of nanoGPT's shards.
 std::vector<base::Path> prepared_in(const base::Path& folder) {
   std::vector<base::Path> prefixes;
   for (const base::Path& file : base::list_files(folder, [](const base::Path&) { return false; })) {
     const auto extension = file.extension();
     if (extension == ".idx")
       prefixes.push_back(token_file_prefix(file));
+    else if (extension == ".bin" && !base::file_exists(token_file_prefix(file).string() + ".idx"))
+      prefixes.push_back(file);
     else if (extension != ".bin" && extension != ".mask" && extension != ".json" &&
              file.filename() != "columns.jsonl")  // of prepared prompts
       return {};
   }
   return prefixes;
+}
+
+// Shards of a folder are one set. Those of a validation split are not trained on by mistake.
+void require_one_split(const base::Path& folder, const std::vector<base::Path>& shards) {
+  const auto is_of = [](const base::Path& shard, std::string_view word) {
+    return shard.filename().string().find(word) != std::string::npos;
+  };
+  for (const char* word : {"val", "test"}) {
+    const auto found = std::ranges::find_if(shards, [&](const base::Path& s) { return is_of(s, word); });
+    if (found != shards.end() &&
+        !std::ranges::all_of(shards, [&](const base::Path& s) { return is_of(s, word); }))
+      base::fail_user(
+          "'{}' has {} token files, and '{}' looks like one to evaluate on: list those to train on in "
+          "data.path, "
+          "and name the others in eval.sets",
+          folder.string(), shards.size(), found->filename().string());
+  }
+}
+
+// The token files that the paths name, in their order; nothing if any path is something else.
+std::vector<base::Path> token_files(const std::vector<base::Path>& paths) {
+  std::vector<base::Path> files;
+  for (const base::Path& path : paths) {
+    if (is_token_file(path)) {
+      files.push_back(path);
+      continue;
+    }
+    if (is_npy_file(path) || !base::directory_exists(path) || is_datasets_folder(path)) return {};
+    const std::vector<base::Path> shards = prepared_in(path);
+    if (shards.empty()) return {};
+    require_one_split(path, shards);
+    files.insert(files.end(), shards.begin(), shards.end());
+  }
+  return files;
 }
 
 }  // namespace
@@ -96,29 +133,25 @@ bool is_tokenised(const std::vector<base::Path>& paths) {
 
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options) {
-  if (paths.size() == 1) {
-    const base::Path& path = paths[0];
-    if (is_npy_file(path)) return {open_npy_file(path, tokenizer.vocab_size()), {}};
-    if (is_token_file(path)) return {open_tokens(path, tokenizer, checked_tokens), {}};
-    if (base::directory_exists(path)) {
-      if (is_datasets_folder(path)) return read_datasets_folder(path, tokenizer, options.end);
-      const std::vector<base::Path> prepared = prepared_in(path);
-      if (prepared.size() > 1) {
-        std::vector<std::string> names;
-        for (const base::Path& p : prepared) names.push_back(p.filename().string());
-        base::fail_user("'{}' has {} token files ({}): name one of them, or all in data.blend", path.string(),
-                        prepared.size(), fmt::join(names, ", "));
-      }
-      if (prepared.size() == 1) return {open_tokens(prepared[0], tokenizer, checked_tokens), {}};
-    }
+  if (paths.size() == 1 && is_npy_file(paths[0]))
+    return {open_npy_file(paths[0], tokenizer.vocab_size()), {}};
+  if (paths.size() == 1 && base::directory_exists(paths[0]) && is_datasets_folder(paths[0]))
+    return read_datasets_folder(paths[0], tokenizer, options.end);
+  if (const std::vector<base::Path> files = token_files(paths); !files.empty()) {
+    std::vector<Corpus> parts;
+    for (const base::Path& file : files) parts.push_back(open_tokens(file, tokenizer, checked_tokens));
+    if (parts.size() == 1) return {std::move(parts[0]), {}};
+    return {Corpus::joined(std::move(parts)), {}};
   }
   for (const base::Path& path : paths)
     if (is_token_file(path) || is_npy_file(path) ||
-        (base::directory_exists(path) && is_datasets_folder(path)))
+        (base::directory_exists(path) && (is_datasets_folder(path) || !prepared_in(path).empty())))
       base::fail_user(
-          "data.path lists {} paths, and '{}' is a token file or a datasets folder, which must be the only "
-          "path; "
-          "data.blend takes several",
+          "data.path lists {} paths, and '{}' is a token file or a datasets folder among others: token files "
+          "may "
+          "be listed together, a .npy file or a datasets folder must be the only path, and data.blend takes "
+          "all "
+          "of them",
           paths.size(), path.string());
   Reading files;
   Corpus corpus = read_text(paths, tokenizer, &files, options);

@@ -1,5 +1,5 @@
-// Opens what data.path may name: token files (ours, Megatron's, nanoGPT's, .npy), a prepared folder, a folder
-// that Hugging Face `datasets` saved, or text.
+// Opens what data.path may name: token files (ours, Megatron's, nanoGPT's) and folders of them, one or
+// several as one set; a .npy file; a folder that Hugging Face `datasets` saved; or text.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Opened {
 bool is_tokenised(const std::vector<base::Path>& paths);
 
 // Token files are mapped; those of up to `checked_tokens` tokens are verified as a whole, with their
-// checksums. Text is tokenised into memory. UserError when a token file is not the only path, and when
+// checksums. Text is tokenised into memory. UserError when token files and text are listed together, and when
 // the manifest next to it names a tokenizer with other tokens.
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options = {});

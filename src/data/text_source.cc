@@ -5,15 +5,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/error.h"
+#include "base/file_walk.h"
 #include "base/glob.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
 #include "data/foreign_file.h"
 #include "data/token_file.h"
+#include "text/byte_stream.h"
+#include "text/json_file.h"
 
 namespace quintet::data {
 namespace {
@@ -36,11 +40,14 @@ bool is_skipped(const Skip& skip, const base::Path& root, const base::Path& path
 
 void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
               const TextOptions& options, CorpusBuilder& corpus, Reading& reading) {
-  text::RecordReader reader({file}, options.format.columns());
+  const std::vector<std::string> columns = options.format.columns();
+  if (named) text::require_fields(file, columns);
+  text::RecordReader reader({file}, columns);
   std::vector<int32_t> ids;
   bool any = false;
   for (text::Record record; reader.next(record);) {
     const text::FileKind kind = record.kind;
+    note_plain_array(file, kind, reading);
     const int64_t number = record.number;
     const text::Document document = text::document_of(std::move(record), options.format);
     if (document.outcome == text::Outcome::Binary) {
@@ -64,28 +71,72 @@ void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& to
   ++(any ? reading.files : reading.empty);
 }
 
+// Whether a name says what the file holds.
+bool tells_kind(const base::Path& file) {
+  const auto extension = text::without_compression(file).extension();
+  return extension == ".jsonl" || extension == ".ndjson" || extension == ".json" || extension == ".parquet";
+}
+
+// Of the names of one file, the first that tells its kind, or else the first.
+std::vector<base::Path> once_each(std::vector<base::Path> files, Reading& reading) {
+  if (std::ranges::none_of(files, [](const base::Path& file) { return std::filesystem::is_symlink(file); }))
+    return files;
+  std::map<std::string, size_t> chosen;
+  std::vector<bool> kept(files.size(), true);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto [at, is_new] = chosen.emplace(std::filesystem::weakly_canonical(files[i]).string(), i);
+    if (is_new) continue;
+    ++reading.repeated;
+    const bool better = !tells_kind(files[at->second]) && tells_kind(files[i]);
+    kept[better ? at->second : i] = false;
+    if (better) at->second = i;
+  }
+  std::vector<base::Path> out;
+  for (size_t i = 0; i < files.size(); ++i)
+    if (kept[i]) out.push_back(std::move(files[i]));
+  return out;
+}
+
 }  // namespace
 
-std::string Reading::text() const {
-  std::vector<std::string> skipped;
+void note_plain_array(const base::Path& file, text::FileKind kind, Reading& reading) {
+  if (kind == text::FileKind::Text && text::is_json(file) &&
+      text::peek_json(file).shape == text::JsonShape::Array)
+    ++reading.plain_arrays;
+}
+
+std::string Reading::skipped() const {
+  std::vector<std::string> out;
   const auto add = [&](int64_t n, std::string_view one, std::string_view many) {
-    if (n > 0) skipped.push_back(fmt::format("{} {}", base::thousands(n), n == 1 ? one : many));
+    if (n > 0) out.push_back(fmt::format("{} {}", base::thousands(n), n == 1 ? one : many));
   };
-  if (!folders.empty()) {
-    const size_t shown = std::min(folders.size(), kNamedFolders);
-    skipped.push_back(
-        fmt::format("{} folder{} ({}{})", folders.size(), folders.size() == 1 ? "" : "s",
-                    fmt::join(folders.begin(), folders.begin() + static_cast<ptrdiff_t>(shown), ", "),
-                    shown < folders.size() ? ", ..." : ""));
-  }
+  const auto add_named = [&](const std::vector<std::string>& names, std::string_view one,
+                             std::string_view many) {
+    if (names.empty()) return;
+    const size_t shown = std::min(names.size(), kNamedFolders);
+    out.push_back(fmt::format("{} {} ({}{})", names.size(), names.size() == 1 ? one : many,
+                              fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                              shown < names.size() ? ", ..." : ""));
+  };
+  add_named(folders, "folder", "folders");
+  add_named(linked_folders, "link to a folder", "links to folders");
   add(names, "file by its name", "files by their names");
-  add(links, "link", "links");
+  add(dangling, "link to nothing", "links to nothing");
   add(token_files, "token file", "token files");
+  add(other, "file of another kind", "files of other kinds");
   add(binary, "binary file", "binary files");
   add(empty, "empty file", "empty files");
   add(repeated, "file read already", "files read already");
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+std::string Reading::text() const {
+  const std::string left_out = skipped();
   std::string out = fmt::format("{} file{}{}", base::thousands(files), files == 1 ? "" : "s",
-                                skipped.empty() ? "" : fmt::format("; skipped {}", fmt::join(skipped, ", ")));
+                                left_out.empty() ? "" : "; skipped " + left_out);
+  if (plain_arrays > 0)
+    out += fmt::format("; {} of them a JSON array without the field of the text, read as text",
+                       base::thousands(plain_arrays));
   if (damaged > 0)
     out += fmt::format("; {} damaged record{} left out, the first: {}", base::thousands(damaged),
                        damaged == 1 ? "" : "s", first_damage);
@@ -109,13 +160,13 @@ TextOptions text_options(const config::Data& data, const tokenizer::Tokenizer& t
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading, const Skip& skip) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
-    config::fail_coded(
-        config::kDataExists,
-        "no data at '{}': expected a text, .jsonl or .parquet file, a folder of them, or a token file pair",
-        path.string());
+    config::fail_coded(config::kDataExists,
+                       "no data at '{}': expected a text, .jsonl, .json or .parquet file, a folder of them, "
+                       "or a token file pair",
+                       path.string());
   Reading ignored;
   Reading& r = reading != nullptr ? *reading : ignored;
-  std::vector<base::Path> files = base::list_files(path, [&](const base::Path& folder) {
+  base::FileWalk walk = base::walk_files(path, [&](const base::Path& folder) {
     const bool skipped = is_skipped(skip, path, folder, true);
     if (skipped) r.folders.push_back(folder.lexically_relative(path).string());
     if (skipped) return false;
@@ -123,13 +174,16 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
     return !is_token_file(folder);
   });
   std::sort(r.folders.begin(), r.folders.end());
-  std::erase_if(files, [&](const base::Path& file) {
-    const bool name = is_skipped(skip, path, file, false), link = !name && std::filesystem::is_symlink(file),
-               tokens = !name && !link && is_token_file(file);
-    r.names += name, r.links += link, r.token_files += tokens;
-    return name || link || tokens;
+  for (const base::Path& link : walk.linked_folders)
+    (is_skipped(skip, path, link, true) ? r.folders : r.linked_folders)
+        .push_back(link.lexically_relative(path).string());
+  for (const base::Path& link : walk.dangling) ++(is_skipped(skip, path, link, false) ? r.names : r.dangling);
+  std::erase_if(walk.files, [&](const base::Path& file) {
+    const bool name = is_skipped(skip, path, file, false), tokens = !name && is_token_file(file);
+    r.names += name, r.token_files += tokens;
+    return name || tokens;
   });
-  return files;
+  return once_each(std::move(walk.files), r);
 }
 
 std::vector<base::Path> text_files(std::span<const base::Path> paths, Reading* reading, const Skip& skip) {

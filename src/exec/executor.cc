@@ -14,26 +14,17 @@
 
 namespace quintet::exec {
 
-namespace {
-
-// Begins where a disk can read the memory itself.
-std::byte* aligned(std::vector<std::byte>& memory) {
-  void* begin = memory.data();
-  size_t bytes = memory.size();
-  return static_cast<std::byte*>(std::align(base::kDirectBytes, 1, begin, bytes));
-}
-
-}  // namespace
-
 std::span<std::byte> Executor::staging(int64_t bytes) {
-  staging_ = std::vector<std::byte>(static_cast<size_t>(bytes + base::kDirectBytes));
-  return {aligned(staging_), static_cast<size_t>(bytes)};
+  staging_ = {};  // first: both may not fit
+  staging_.resize(static_cast<size_t>(bytes));
+  static_assert(static_cast<int64_t>(base::HugePages<std::byte>::kAlign) % base::kDirectBytes == 0,
+                "a disk reads staging memory itself");
+  return staging_;
 }
 
 void Executor::stage(std::span<const Staged> copies) {
-  std::byte* const begin = aligned(staging_);
   for (const Staged& copy : copies)
-    std::memcpy(begin + copy.to, read(copy.from).data(), static_cast<size_t>(copy.from.bytes));
+    std::memcpy(staging_.data() + copy.to, read(copy.from).data(), static_cast<size_t>(copy.from.bytes));
 }
 
 void Executor::note_touched(const program::Program& program, int64_t top) {

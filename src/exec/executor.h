@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/huge_pages.h"
 #include "comm/communicator.h"
 #include "observe/trace.h"
 #include "program/expand.h"
@@ -179,7 +180,7 @@ class Executor {
 
  private:
   int64_t measured_ = 0;
-  std::vector<std::byte> staging_;
+  std::vector<std::byte, base::HugePages<std::byte>> staging_;
 };
 
 inline constexpr int64_t kGuardBytes = 4096;  // after the planned arena: must stay untouched

@@ -92,16 +92,29 @@ compiler::Serving serving_for(const config::Recipe& recipe, std::span<const Requ
   return serving;
 }
 
+namespace {
+
+// The recipe for texts as long as the cache is: with longrope they decide between two sets of frequencies.
+config::Recipe for_length(config::Recipe recipe, const graph::CacheShape& cache) {
+  config::RopeScaling& s = recipe.model.rope_scaling;
+  if (s.kind == config::RopeScalingKind::Longrope && s.positions == 0)
+    s.positions = cache.page_rows * cache.pages_per_sequence;
+  return recipe;
+}
+
+}  // namespace
+
 Generator::Generator(const config::Recipe& recipe, comm::World& world, compiler::Serving serving,
                      const GeneratorOptions& options)
     : serving_(std::move(serving)),
-      rank_(recipe, world,
+      rank_(for_length(recipe, serving_.cache), world,
             {.threads = options.threads,
              .serving = serving_,
              .poison = options.poison,
              .local_rank = options.local_rank,
              .capture = options.capture,
-             .log = options.log}),
+             .log = options.log,
+             .draw = options.draw}),
       vocab_(recipe.model.vocab),
       dtype_(recipe.precision.compute) {
   const graph::CacheShape& c = serving_.cache;
@@ -112,8 +125,8 @@ Generator::Generator(const config::Recipe& recipe, comm::World& world, compiler:
 
 int64_t Generator::cache_bytes() const {
   int64_t bytes = 0;
-  for (const program::Buffer& b : rank_.compiled().program.buffers)
-    if (b.name.starts_with("cache.")) bytes += b.bytes;
+  for (const graph::Value& v : rank_.compiled().local.graph.values())
+    if (graph::is_cache(v)) bytes += v.type.bytes();
   return bytes;
 }
 

@@ -32,6 +32,7 @@ struct GeneratorOptions {
   int threads = 1;
   bool poison = false;  // see exec::ExecutorOptions
   int64_t local_rank = 0;
+  bool draw = true;  // see train::RankOptions
   bool capture = true;
   std::function<void(const std::string&)> log = {};
 };
@@ -49,7 +50,7 @@ struct Times {
 
 class Generator {
  public:
-  // Compiles, allocates and initialises the weights. Collective over the world.
+  // Compiles, allocates and draws the weights. Collective over the world.
   Generator(const config::Recipe& recipe, comm::World& world, compiler::Serving serving,
             const GeneratorOptions& options);
 

@@ -63,7 +63,8 @@ std::vector<Scored> score(const Source& source, comm::World& world,
                    {.threads = options.threads,
                     .serving = compiler::Serving{.entries = {{graph::Mode::Score, rows}}},
                     .local_rank = options.local_rank,
-                    .log = options.log});
+                    .log = options.log,
+                    .draw = false});
   source.load(rank);
   const base::DType dtype = base::accumulator_of(source.recipe.precision.compute);
   for (const Pack& p : pack(texts, rows)) {

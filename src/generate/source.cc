@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/store.h"
 #include "config/hf/config.h"
 #include "config/parse.h"
+#include "generate/special_tokens.h"
 #include "hf/model_folder.h"
 #include "train/load_hf.h"
 #include "train/resume.h"
@@ -17,42 +17,6 @@
 
 namespace quintet::generate {
 namespace {
-
-using nlohmann::json;
-
-// A JSON file of a folder; an empty object when it is missing or no JSON.
-json read_object(const base::Path& file) {
-  if (!base::file_exists(file)) return json::object();
-  json value = json::parse(base::read_file(file), nullptr, false);
-  return value.is_object() ? value : json::object();
-}
-
-void add_ids(const json& value, std::vector<int32_t>& ids) {
-  if (value.is_number_integer()) ids.push_back(value.get<int32_t>());
-  if (value.is_array())
-    for (const json& one : value) add_ids(one, ids);
-}
-
-// A special token as tokenizer_config.json spells it: a text, or an object with one.
-std::optional<int32_t> special(const json& files, const char* key, const tokenizer::Tokenizer& tokenizer) {
-  if (!files.contains(key)) return std::nullopt;
-  const json& value = files[key];
-  const json& text = value.is_object() && value.contains("content") ? value["content"] : value;
-  return text.is_string() ? tokenizer.id(text.get<std::string>()) : std::nullopt;
-}
-
-// What ends a text and what precedes it, as a Hugging Face folder says.
-void read_special_tokens(const base::Path& folder, Source& source) {
-  const json generation = read_object(folder / "generation_config.json"),
-             model = read_object(folder / config::kHfConfigFile),
-             tokens = read_object(folder / "tokenizer_config.json");
-  for (const json* file : {&generation, &model})
-    if (source.ends.empty() && file->contains("eos_token_id")) add_ids((*file)["eos_token_id"], source.ends);
-  const auto begin = special(tokens, "bos_token", *source.tokenizer),
-             end = special(tokens, "eos_token", *source.tokenizer);
-  if (source.ends.empty() && end) source.ends.push_back(*end);
-  source.prefix = begin ? begin : end;
-}
 
 config::Recipe hf_recipe(const base::Path& folder, const SourceOptions& options) {
   const config::HfConfig read = config::read_hf_config(base::read_file(folder / config::kHfConfigFile));
@@ -144,16 +108,14 @@ Source open_source(const base::Path& path, const SourceOptions& options) {
   if (!options.tokenizer.empty()) recipe.data.tokenizer = options.tokenizer;
   if (options.needs_text) {
     source.tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
-    const base::Path folder = !recipe.model.hf.empty() && base::directory_exists(recipe.model.hf)
-                                  ? base::Path(recipe.model.hf)
-                                  : base::Path(recipe.data.tokenizer);
-    if (base::directory_exists(folder)) read_special_tokens(folder, source);
+    const SpecialTokens tokens = special_tokens(recipe, *source.tokenizer);
+    source.ends = tokens.ends, source.prefix = tokens.prefix();
   }
   source.recipe = std::move(recipe);
   return source;
 }
 
-void Source::load(train::Rank& rank) const {
+int64_t Source::load(train::Rank& rank) const {
   if (!checkpoint.empty()) {
     checkpoint::Reader reader(checkpoint);
     train::LoadOptions load{.weights_only = true, .averages = averages};
@@ -161,11 +123,15 @@ void Source::load(train::Rank& rank) const {
       load.rules.push_back(
           {fmt::format("blocks.{}.*", recipe.model.layers), train::LoadRule::Policy::Ignore});
     train::load_state(rank, reader, load);
-  } else if (!hf.empty()) {
+    return reader.bytes_read();
+  }
+  if (!hf.empty()) {
     hf::ModelFolder folder(hf, recipe.model, train::model_tensors(rank));
     folder.check_copies();
-    train::load_hf(rank, folder);
+    return train::load_hf(rank, folder).bytes_read;
   }
+  rank.draw_weights([](const auto&, const auto&) { return true; });
+  return 0;
 }
 
 }  // namespace quintet::generate

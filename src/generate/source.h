@@ -38,8 +38,9 @@ struct Source {
   base::Path checkpoint, hf;      // where the weights are; both empty: random
   bool averages = false;
 
-  // Loads a rank's part of the weights. Collective over its world.
-  void load(train::Rank& rank) const;
+  // Loads a rank's part of the weights, or draws them; returns the bytes that were read. Collective over the
+  // rank's world.
+  int64_t load(train::Rank& rank) const;
 };
 
 // UserError for anything that is none of these, with what is missing.

@@ -74,9 +74,6 @@ ValueId Builder::rope(ValueId x, const std::vector<double>& inv_freq, double sca
 
 ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) {
   if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) {
-    if (o.sink.valid() || o.chunk > 0)
-      base::fail_user("generating text with a cache is not supported yet for models with {}",
-                      o.chunk > 0 ? "model.attention_chunk" : "model.attention_sinks");
     const ValueId cached = cached_attention(q, k, v, o);
     if (options_.mode == Mode::Decode) return cached;
   }

@@ -44,7 +44,13 @@ ValueId Builder::cached_attention(ValueId q, ValueId k, ValueId v, const Attenti
   ++salt_;
   Attrs attrs{{"window", o.window}, {"scale", o.scale}, {"pages_per_sequence", c.pages_per_sequence}};
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
-  return emit(kCachedAttention, {k_cache, v_cache, table, sequence, positions_, q, k, v}, std::move(attrs));
+  if (o.chunk > 0) attrs.set("chunk", o.chunk);
+  if (o.sink.valid()) attrs.set("lse", int64_t{1});
+  const ValueId y =
+      emit(kCachedAttention, {k_cache, v_cache, table, sequence, positions_, q, k, v}, std::move(attrs));
+  if (!o.sink.valid()) return y;
+  const ValueId lse = graph_.nodes()[graph_.value(y).producer.index()].outputs[3];
+  return emit(kAttentionSink, {y, lse, o.sink});
 }
 
 void Builder::emit_sample(ValueId x, ValueId w) {

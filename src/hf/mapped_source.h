@@ -4,10 +4,12 @@
 
 namespace quintet::hf {
 
-// A model under our names, such as a checkpoint, as the files of its family would have it.
+// A model under our names, such as a checkpoint, as the files of its family would have it. Tensors of parts
+// that are not trained come from `original`, the folder that the model started from, which may be null.
 class MappedSource final : public TensorSource {
  public:
-  MappedSource(std::unique_ptr<TensorSource> ours, NameMap map);
+  MappedSource(std::unique_ptr<TensorSource> ours, NameMap map,
+               std::shared_ptr<TensorSource> original = nullptr);
   // Not supported: blocks are made in order.
   void read(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) override;
   using TensorSource::read;
@@ -21,11 +23,9 @@ class MappedSource final : public TensorSource {
  private:
   std::unique_ptr<TensorSource> ours_;
   NameMap map_;
-  std::vector<size_t> theirs_;  // by tensor
+  std::shared_ptr<TensorSource> original_;
+  std::vector<size_t> theirs_;  // by tensor; kOriginal: of `original`
+  static constexpr size_t kOriginal = SIZE_MAX;
 };
-
-// Tensors of MXFP4 (GPT-OSS) under the names and with the shapes of the dequantised model: "x_blocks"
-// [..., r, c] becomes "x" [..., c, r]. Other tensors are passed on.
-std::unique_ptr<TensorSource> without_blocks(std::unique_ptr<TensorSource> source);
 
 }  // namespace quintet::hf

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -25,16 +26,25 @@ config::HfConfig config_of(const base::Path& folder) {
 
 }  // namespace
 
+bool is_of_other_part(const config::HfFamily& family, const TensorInfo& tensor) {
+  return std::any_of(family.other_parts.begin(), family.other_parts.end(),
+                     [&](std::string_view pattern) { return base::glob_match(pattern, tensor.name); });
+}
+
 ModelFolder::ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours)
-    : source_(open_tensors(folder)),
-      map_([&] {
+    : source_(open_tensors(folder)), map_([&] {
         const config::HfConfig config = config_of(folder);
         return std::make_unique<NameMap>(
             *config.family, model, std::move(ours),
             [&](const std::string& name) { return source_->find(name) != nullptr; });
-      }()),
-      reader_(*source_, *map_) {
+      }()) {
   check(model, config_of(folder).predict_layers);
+}
+
+ModelFolder::OpenReader ModelFolder::open_reader() const {
+  std::unique_ptr<TensorSource> source = open_tensors(source_->path());
+  WeightReader weights(*source, *map_);
+  return {std::move(source), std::move(weights)};
 }
 
 void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
@@ -54,12 +64,13 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
       problems.push_back(
           fmt::format("{} has type {}; expected f64, f32, bf16 or f16", t.name, to_string(found->dtype)));
   }
-  int64_t left_out = 0;
+  int64_t left_out = 0, of_other_parts = 0;
   for (const TensorInfo& t : source_->tensors()) {
     if (used.contains(t.name)) continue;
-    bool known = model.tied && t.name == "lm_head.weight";
+    bool known = model.tied && t.name == map_->outer_name("lm_head.weight");
     for (const std::string_view pattern : map_->family().unused)
       known = known || base::glob_match(pattern, t.name);
+    if (is_of_other_part(map_->family(), t)) known = true, ++of_other_parts;
     for (int64_t i = 0; i < predict_layers; ++i)
       if (t.name.starts_with(fmt::format("{}layers.{}.", map_->prefix(), model.layers + i)))
         known = true, ++left_out;
@@ -72,6 +83,10 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
                     fmt::join(first, "\n  "),
                     problems.size() > listed ? fmt::format("\n  and {} more", problems.size() - listed) : "");
   }
+  if (of_other_parts > 0)
+    notes_.push_back(fmt::format(
+        "{} tensors of the parts for images are left out: the text part is trained. An export has them again",
+        of_other_parts));
   if (left_out > 0 && model.mtp.layers == 0)
     notes_.push_back(fmt::format(
         "{} tensors of the layers for multi-token prediction are left out; model.mtp.layers = 1 trains them",
@@ -95,7 +110,7 @@ void ModelFolder::check_copies() {
   const auto stored = [&](const std::string& ours) -> const TensorInfo& {
     return *source_->find(map_->theirs()[map_->find(ours)->front().theirs].name);
   };
-  const TensorInfo* const head = source_->find("lm_head.weight");
+  const TensorInfo* const head = source_->find(map_->outer_name("lm_head.weight"));
   if (head != nullptr && map_->find("embed.weight") != nullptr && map_->find("head.weight") == nullptr &&
       !is_equal(*head, stored("embed.weight")))
     base::fail_user(

@@ -6,13 +6,21 @@
 
 namespace quintet::hf {
 
+// Whether a tensor belongs to a part of the model that is not trained, such as the one for images.
+bool is_of_other_part(const config::HfFamily& family, const TensorInfo& tensor);
+
 class ModelFolder {
  public:
   // `ours`: the model's parameters and states. UserError with everything that is wrong at once: tensors that
   // are missing, have another shape or no floating type, and tensors that the model has no use for.
   ModelFolder(const base::Path& folder, const config::Model& model, std::vector<TensorInfo> ours);
 
-  WeightReader& reader() { return reader_; }
+  // With files and buffers of its own, for one thread.
+  struct OpenReader {
+    std::unique_ptr<TensorSource> source;
+    WeightReader weights;
+  };
+  OpenReader open_reader() const;
   TensorSource& source() { return *source_; }
   const NameMap& map() const { return *map_; }
   // For the user: what was left out or converted.
@@ -28,7 +36,6 @@ class ModelFolder {
 
   std::unique_ptr<TensorSource> source_;
   std::unique_ptr<NameMap> map_;
-  WeightReader reader_;
   std::vector<std::string> notes_;
 };
 

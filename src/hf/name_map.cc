@@ -128,19 +128,25 @@ TheirTensor assemble(std::string name, size_t index, const std::vector<Part>& pa
 
 NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,
                  const Has& has)
-    : family_(&family), ours_(std::move(ours)), prefix_(family.prefix) {
+    : family_(&family), ours_(std::move(ours)) {
   const bool upcycles = model.moe.upcycle && has;
   const std::vector<config::HfWeight> rows =
       upcycles ? upcycled(family.weights(model)) : family.weights(model);
   const auto is_there = [&](const std::string& name) { return has && has(name); };
   const auto full_name = [&](const config::HfWeight& row, const std::string& block, int64_t expert) {
-    std::string name = row.theirs.starts_with('/') ? row.theirs.substr(1) : prefix_ + row.theirs;
+    std::string name = row.theirs.starts_with('/') ? outer_name(row.theirs.substr(1)) : prefix_ + row.theirs;
     return replaced(replaced(name, "{i}", block), "{e}", std::to_string(std::max<int64_t>(expert, 0)));
   };
-  // Files of a bare model have no prefix.
-  if (has && !rows.empty() && !is_there(full_name(rows[0], "0", 0))) {
-    prefix_.clear();
-    if (!is_there(full_name(rows[0], "0", 0))) prefix_ = family.prefix;
+  // Of the base model's tensors and of others. Files of a bare model have none; those of a model with images
+  // are as published, or as transformers 5 has the model in memory. The last one tried stays: the first.
+  using Prefixes = std::pair<std::string_view, std::string_view>;
+  const std::vector<Prefixes> possible =
+      family.text_type.empty() ? std::vector<Prefixes>{{family.prefix, ""}, {"", ""}}
+                               : std::vector<Prefixes>{{"language_model.model.", "language_model."},
+                                                       {"model.language_model.", ""}};
+  for (const size_t i : {size_t{0}, size_t{1}, size_t{0}}) {
+    prefix_ = possible[i].first, outer_ = possible[i].second;
+    if (!has || rows.empty() || is_there(full_name(rows[0], "0", 0))) break;
   }
 
   std::map<std::string, std::vector<Part>> tensors;  // by name

@@ -47,13 +47,15 @@ class NameMap {
   // The links of a parameter, by expert; null for a name that the map lacks.
   const std::vector<Link>* find(const std::string& ours) const;
   const std::string& prefix() const { return prefix_; }
+  // The name of a tensor that is not one of the base model's, such as "lm_head.weight".
+  std::string outer_name(std::string_view name) const { return outer_ + std::string(name); }
 
  private:
   const config::HfFamily* family_;
   std::vector<TensorInfo> ours_;
   std::vector<TheirTensor> theirs_;
   std::map<std::string, std::vector<Link>> links_;
-  std::string prefix_;
+  std::string prefix_, outer_;
 };
 
 }  // namespace quintet::hf

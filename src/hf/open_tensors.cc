@@ -38,6 +38,27 @@ std::vector<base::Path> indexed(const base::Path& folder, const std::map<std::st
   return files;
 }
 
+// What to do with a file that others write and that has no reader here; empty for any other name.
+std::string remedy_for(const std::string& name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  if (name.ends_with(".gguf"))
+    return "is quantised for llama.cpp; take the model's original folder of safetensors instead";
+  if (has("zero_pp_rank_") || name.starts_with("global_step") || name == "zero_to_fp32.py")
+    return "belongs to a checkpoint of DeepSpeed; make a folder of it with the script that DeepSpeed puts "
+           "beside it: "
+           "python zero_to_fp32.py . OUT --safe_serialization";
+  if (name.starts_with("mp_rank_") || name == "latest_checkpointed_iteration.txt")
+    return "belongs to a checkpoint of Megatron in its old format (torch); save it with --ckpt-format "
+           "torch_dist, or "
+           "convert it to a Hugging Face folder with Megatron's tools/checkpoint/convert.py";
+  if (name.ends_with(".h5") || name.ends_with(".msgpack") || name.ends_with(".npz") ||
+      name.ends_with(".onnx"))
+    return "has the weights for another framework; take the folder's safetensors, or save the model again "
+           "with "
+           "PyTorch";
+  return "";
+}
+
 std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
   if (base::file_exists(folder / kSafetensorsIndex)) {
     const auto listed = parse_weight_index(base::read_file(folder / kSafetensorsIndex),
@@ -63,6 +84,10 @@ std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
   }
   if (base::file_exists(folder / "pytorch_model.bin"))
     return open_torch(folder, {folder / "pytorch_model.bin"});
+  for (const base::Path& entry : base::list_folder(folder))
+    if (const std::string remedy = remedy_for(entry.filename().string()); !remedy.empty())
+      base::fail_user("'{}' has no weights that can be read: {} {}", folder.string(),
+                      entry.filename().string(), remedy);
   const std::vector<base::Path> pickles = files_with(folder, ".bin");
   if (!pickles.empty()) return open_torch(folder, pickles);
   base::fail_user(
@@ -90,6 +115,8 @@ std::unique_ptr<TensorSource> open_tensors(const base::Path& path) {
                                                  std::map<std::string, std::string>());
     for (const char* ending : {".bin", ".pt", ".pth"})
       if (name.ends_with(ending)) return open_torch(path, {path});
+    if (const std::string remedy = remedy_for(name); !remedy.empty())
+      base::fail_user("'{}' {}", path.string(), remedy);
     if (name != checkpoint::kManifestFile)
       base::fail_user("'{}' is not a file of weights: expected .safetensors, .bin, .pt or .pth",
                       path.string());

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "checkpoint/manifest.h"
+#include "hf/strided.h"
 
 namespace quintet::hf {
 
@@ -112,14 +113,17 @@ SafetensorsSource::SafetensorsSource(base::Path path, std::vector<base::Path> fi
       const auto* const scale = scale_of(stem + kScales);
       if (scale == nullptr) refuse("has no scales: " + stem + kScales + " is missing");
       std::vector<int64_t> groups = e.shape;
-      if (groups.empty() || groups.back() != kMxfp4Group / 2) refuse("must have 16 bytes per group (MXFP4)");
+      if (groups.size() < 3 || groups.back() != kMxfp4Group / 2)
+        refuse("must be a matrix of groups of 16 bytes each (MXFP4)");
       groups.pop_back();
-      if (groups.empty() || scale->second.shape != groups || scale->second.dtype != "U8")
+      if (scale->second.shape != groups || scale->second.dtype != "U8")
         refuse(fmt::format("needs a U8 scale per group, but {} has [{}]", stem + kScales,
                            fmt::join(scale->second.shape, ", ")));
       s.code = Code::Mxfp4;
+      info.name = stem;
       info.shape = groups;
       info.shape.back() *= kMxfp4Group;
+      std::swap(info.shape[info.shape.size() - 1], info.shape[info.shape.size() - 2]);
       set_scale(*scale);
     } else if (const auto dtype = checkpoint::parse_safetensors_dtype(e.dtype)) {
       info.dtype = *dtype;
@@ -129,7 +133,7 @@ SafetensorsSource::SafetensorsSource(base::Path path, std::vector<base::Path> fi
       refuse("has a dtype that is not supported; convert it to F64, F32, BF16 or F16 first");
     }
     quantised_ = quantised_ || s.code != Code::Plain;
-    stored[name] = s;
+    if (!stored.emplace(info.name, s).second) refuse("is there twice, plain and quantised");
     tensors.push_back(std::move(info));
   }
   std::erase_if(tensors, [&](const TensorInfo& t) { return scales.contains(t.name); });
@@ -142,16 +146,21 @@ std::string SafetensorsSource::file_of(const TensorInfo& tensor) const {
 }
 
 void SafetensorsSource::read(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) {
+  if (is_transposed(tensor)) return read_transposed(tensor, first, out);
+  read_stored(tensor, first, out);
+}
+
+void SafetensorsSource::read_stored(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) {
   const Stored& s = stored_[index_of(tensor)];
   if (s.code == Code::Fp8) return read_fp8(s, first, out);
   if (s.code == Code::Mxfp4) return read_mxfp4(s, first, out);
-  files_.read(s.file, s.begin + first * base::size_of(tensor.dtype), out, s.end);
+  files_.read(s.file, s.begin + first * base::size_of(tensor.dtype), out);
 }
 
 std::span<const std::byte> SafetensorsSource::scales(const Stored& s) {
   if (scales_of_ != &s) {
     scales_.resize(static_cast<size_t>(s.scale_end - s.scale_begin));
-    files_.read(s.scale_file, s.scale_begin, scales_, s.scale_end);
+    files_.read(s.scale_file, s.scale_begin, scales_);
     scales_of_ = &s;
   }
   return scales_;
@@ -167,14 +176,17 @@ void SafetensorsSource::read_fp8(const Stored& s, int64_t first, std::span<std::
   const std::byte* const all = scales(s).data();
   const auto count = static_cast<int64_t>(out.size() / 2);
   std::vector<std::byte> bytes(static_cast<size_t>(count));
-  files_.read(s.file, s.begin + first, bytes, s.end);
+  files_.read(s.file, s.begin + first, bytes);
   auto* const to = reinterpret_cast<base::Bf16*>(out.data());
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count;) {  // by parts of a row that share a scale
     const int64_t row = (first + i) / s.columns, column = (first + i) % s.columns;
     const int64_t at = row / s.block_rows * s.scale_columns + column / s.block_columns;
     const float scale = s.scale_bf16 ? static_cast<float>(reinterpret_cast<const base::Bf16*>(all)[at])
                                      : reinterpret_cast<const float*>(all)[at];
-    to[i] = base::Bf16(kTable[static_cast<uint8_t>(bytes[static_cast<size_t>(i)])] * scale);
+    const int64_t last = std::min(s.columns, (column / s.block_columns + 1) * s.block_columns);
+    const int64_t end = std::min(count, i + last - column);
+    for (; i < end; ++i)
+      to[i] = base::Bf16(kTable[static_cast<uint8_t>(bytes[static_cast<size_t>(i)])] * scale);
   }
 }
 
@@ -182,22 +194,50 @@ void SafetensorsSource::read_fp8(const Stored& s, int64_t first, std::span<std::
 void SafetensorsSource::read_mxfp4(const Stored& s, int64_t first, std::span<std::byte> out) {
   constexpr float kNumbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  static const auto kFactors = [] {
+    std::array<float, 256> factors{};
+    for (int i = 0; i < 256; ++i) factors[static_cast<size_t>(i)] = std::ldexp(1.0f, i - 127);
+    return factors;
+  }();
   const auto count = static_cast<int64_t>(out.size() / 2);
   if (count == 0) return;
   const int64_t last = first + count - 1;
   std::vector<std::byte> bytes(static_cast<size_t>(last / 2 - first / 2 + 1));
   std::vector<std::byte> scales(static_cast<size_t>(last / kMxfp4Group - first / kMxfp4Group + 1));
-  files_.read(s.file, s.begin + first / 2, bytes, s.end);
-  files_.read(s.scale_file, s.scale_begin + first / kMxfp4Group, scales, s.scale_end);
+  files_.read(s.file, s.begin + first / 2, bytes);
+  files_.read(s.scale_file, s.scale_begin + first / kMxfp4Group, scales);
   auto* const to = reinterpret_cast<base::Bf16*>(out.data());
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t at = first + i;
-    const auto byte = static_cast<uint8_t>(bytes[static_cast<size_t>(at / 2 - first / 2)]);
-    const auto scale =
-        static_cast<uint8_t>(scales[static_cast<size_t>(at / kMxfp4Group - first / kMxfp4Group)]);
-    const float factor = std::ldexp(1.0f, static_cast<int>(scale) - 127);
-    to[i] = base::Bf16(kNumbers[at % 2 == 0 ? byte & 15 : byte >> 4] * factor);
+  for (int64_t i = 0; i < count;) {
+    const int64_t group = (first + i) / kMxfp4Group;
+    const float factor =
+        kFactors[static_cast<uint8_t>(scales[static_cast<size_t>(group - first / kMxfp4Group)])];
+    for (const int64_t end = std::min(count, (group + 1) * kMxfp4Group - first); i < end; ++i) {
+      const int64_t at = first + i;
+      const auto byte = static_cast<uint8_t>(bytes[static_cast<size_t>(at / 2 - first / 2)]);
+      to[i] = base::Bf16(kNumbers[at % 2 == 0 ? byte & 15 : byte >> 4] * factor);
+    }
   }
+}
+
+void SafetensorsSource::read_transposed(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) {
+  const int64_t size = base::size_of(tensor.dtype), count = static_cast<int64_t>(out.size()) / size;
+  const size_t rank = tensor.shape.size();
+  const int64_t rows = tensor.shape[rank - 2], columns = tensor.shape[rank - 1], matrix = rows * columns;
+  std::vector<std::byte> part;
+  for (const Box& box :
+       boxes_of({tensor.count() / std::max<int64_t>(matrix, 1), rows, columns}, first, count))
+    for (int64_t m = 0; m < box.size[0]; ++m) {
+      const int64_t high = box.size[1], wide = box.size[2];
+      std::byte* const to = out.data() + (box.at + m * high * wide) * size;
+      // Whole rows as stored at once, otherwise one by one.
+      const int64_t together = high == rows ? wide : 1;
+      for (int64_t column = 0; column < wide; column += together) {
+        part.resize(static_cast<size_t>(high * together * size));
+        const int64_t stored = (box.begin[0] + m) * matrix + (box.begin[2] + column) * rows + box.begin[1];
+        read_stored(tensor, stored, part);
+        copy_strided(part.data(), to + column * size, {{together, high, 1}, {high, 1, wide}}, size);
+      }
+    }
 }
 
 }  // namespace quintet::hf

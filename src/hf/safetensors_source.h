@@ -19,6 +19,10 @@ class SafetensorsSource final : public TensorSource {
   using TensorSource::read;
   void read(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) override;
   int64_t bytes_read() const override { return files_.bytes_read(); }
+  bool is_transposed(const TensorInfo& tensor) const override {
+    return stored_[index_of(tensor)].code == Code::Mxfp4;
+  }
+  void read_stored(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) override;
   std::string file_of(const TensorInfo& tensor) const override;
   std::string kind() const override { return quantised_ ? "quantised safetensors" : "safetensors"; }
 
@@ -36,6 +40,7 @@ class SafetensorsSource final : public TensorSource {
   };
   void read_fp8(const Stored& s, int64_t first, std::span<std::byte> out);
   void read_mxfp4(const Stored& s, int64_t first, std::span<std::byte> out);
+  void read_transposed(const TensorInfo& tensor, int64_t first, std::span<std::byte> out);
   std::span<const std::byte> scales(const Stored& s);
 
   OpenFiles files_;

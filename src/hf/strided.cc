@@ -171,84 +171,119 @@ void for_each_part(const NameMap& map, const std::string& ours, const Region& re
 
 }  // namespace
 
+Link transposed(Link link, int64_t rows, int64_t columns) {
+  const auto moved = [&](int64_t at) {
+    const int64_t inside = at % (rows * columns);
+    return at - inside + inside % columns * rows + inside / columns;
+  };
+  link.offset = moved(link.offset);
+  for (int64_t& stride : link.stride) stride = moved(stride);  // of a dim within the rows or the columns
+  return link;
+}
+
+namespace {
+
+// A part of a transfer that reads `length` elements at once for each index of the outer loops: those of the
+// inner loops and what is between them.
+struct Spans {
+  int64_t from = 0, to = 0;  // first element of each
+  std::vector<Loop> outer, inner;
+  int64_t length = 1;
+  bool direct = false;  // what is read is what is wanted, in its order
+};
+
+template <class Fn>
+void for_each_spans(const Transfer& t, DType stored, DType wanted, const Fn& fn) {
+  const int64_t size = base::size_of(stored);
+  const int64_t buffered = stored == wanted ? size : size + base::size_of(wanted);
+  Spans s{.from = t.from, .to = t.to, .outer = t.loops, .inner = {}};
+  while (!s.outer.empty() && !s.direct) {
+    const Loop l = s.outer.back();
+    const int64_t gap = l.from - s.length;
+    if (l.from == 0 || gap * size > WeightReader::kGapBytes) break;
+    s.direct = stored == wanted && gap == 0 && s.inner.empty() && l.to == 1;
+    const int64_t fit = WeightReader::kBufferBytes / buffered;
+    const int64_t room = s.direct ? l.count : std::max<int64_t>(1, (fit - s.length) / l.from + 1);
+    s.outer.pop_back();
+    if (l.count > room) {  // in parts, the last of which may be smaller
+      for (int64_t begin = 0; begin < l.count; begin += room) {
+        Transfer part{.from = t.from + begin * l.from, .to = t.to + begin * l.to, .loops = s.outer};
+        part.loops.push_back({std::min(room, l.count - begin), l.from, l.to});
+        part.loops.insert(part.loops.end(), s.inner.begin(), s.inner.end());
+        for_each_spans(part, stored, wanted, fn);
+      }
+      return;
+    }
+    s.inner.insert(s.inner.begin(), l);
+    s.length += (l.count - 1) * l.from;
+  }
+  s.direct = s.direct || (stored == wanted && s.inner.empty());
+  fn(s);
+}
+
+}  // namespace
+
 void WeightReader::read(const std::string& ours, const Region& region, DType dtype,
                         std::span<std::byte> out) {
   for_each_part(map_, ours, region, [&](const Link& link, const Box& box) {
     const TensorInfo* const tensor = source_.find(map_.theirs()[link.theirs].name);
     QUINTET_CHECK(tensor != nullptr, "the files lack {}", map_.theirs()[link.theirs].name);
-    for (const Transfer& t : transfers_of(link, map_.ours()[link.ours].shape, box))
+    const size_t rank = tensor->shape.size();
+    const Link stored = source_.is_transposed(*tensor)
+                            ? transposed(link, tensor->shape[rank - 2], tensor->shape[rank - 1])
+                            : link;
+    for (const Transfer& t : transfers_of(stored, map_.ours()[link.ours].shape, box))
       run(*tensor, t, dtype, out.data() + box.at * base::size_of(dtype));
   });
 }
 
-ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region, int64_t stored) {
+ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region, DType stored,
+                         DType wanted) {
   ReadCost cost;
   for_each_part(map, ours, region, [&](const Link& link, const Box& box) {
-    for (const Transfer& t : transfers_of(link, map.ours()[link.ours].shape, box)) {
-      int64_t elements = 1, contiguous = 1;
-      for (size_t l = t.loops.size(); l-- > 0;) {
-        elements *= t.loops[l].count;
-        if (t.loops[l].from == contiguous) contiguous *= t.loops[l].count;
-      }
-      cost.bytes += elements * stored;
-      cost.parts += elements / contiguous;
-    }
+    for (const Transfer& t : transfers_of(link, map.ours()[link.ours].shape, box))
+      for_each_spans(t, stored, wanted, [&](const Spans& s) {
+        int64_t reads = 1;
+        for (const Loop& l : s.outer) reads *= l.count;
+        cost.bytes += reads * s.length * base::size_of(stored);
+        cost.parts += reads;
+      });
   });
   return cost;
 }
 
 void WeightReader::run(const TensorInfo& tensor, const Transfer& t, DType dtype, std::byte* out) {
   const int64_t size = base::size_of(dtype), stored = base::size_of(tensor.dtype);
-  // The last loops that follow each other in the file are read at once, as far as the buffer goes.
-  std::vector<Loop> outer = t.loops, inner;
-  int64_t contiguous = 1;
-  while (!outer.empty() && outer.back().from == contiguous) {
-    const Loop l = outer.back();
-    const bool direct = inner.empty() && l.to == 1 && tensor.dtype == dtype;
-    const int64_t room =
-        direct ? l.count : std::max<int64_t>(1, kBufferBytes / (contiguous * std::max(size, stored)));
-    outer.pop_back();
-    if (l.count > room) {  // in parts, the last of which may be smaller
-      const auto piece = [&](int64_t begin, int64_t count) {
-        Transfer p{.from = t.from + begin * l.from, .to = t.to + begin * l.to, .loops = outer};
-        p.loops.push_back({count, l.from, l.to});
-        p.loops.insert(p.loops.end(), inner.begin(), inner.end());
-        run(tensor, p, dtype, out);
-      };
-      for (int64_t begin = 0; begin < l.count; begin += room) piece(begin, std::min(room, l.count - begin));
-      return;
-    }
-    inner.insert(inner.begin(), l);
-    contiguous *= l.count;
-    if (direct) break;
-  }
-  const bool direct = tensor.dtype == dtype && (inner.empty() || (inner.size() == 1 && inner[0].to == 1));
-  std::vector<int64_t> index(outer.size(), 0);
-  for (;;) {
-    int64_t from = t.from, to = t.to;
-    for (size_t i = 0; i < outer.size(); ++i) from += index[i] * outer[i].from, to += index[i] * outer[i].to;
-    std::byte* const place = out + to * size;
-    if (direct) {
-      source_.read(tensor, from, {place, static_cast<size_t>(contiguous * size)});
-    } else {
-      buffer_.resize(static_cast<size_t>(contiguous * stored));
-      source_.read(tensor, from, buffer_);
-      const std::byte* data = buffer_.data();
-      if (tensor.dtype != dtype && inner.size() == 1 && inner[0].to == 1) {
-        base::convert_elements(data, tensor.dtype, place, dtype, contiguous);
+  for_each_spans(t, tensor.dtype, dtype, [&](const Spans& s) {
+    std::vector<int64_t> index(s.outer.size(), 0);
+    for (;;) {
+      int64_t from = s.from, to = s.to;
+      for (size_t i = 0; i < s.outer.size(); ++i)
+        from += index[i] * s.outer[i].from, to += index[i] * s.outer[i].to;
+      std::byte* const place = out + to * size;
+      if (s.direct) {
+        source_.read_stored(tensor, from, {place, static_cast<size_t>(s.length * size)});
       } else {
-        if (tensor.dtype != dtype) {
-          converted_.resize(static_cast<size_t>(contiguous * size));
-          base::convert_elements(data, tensor.dtype, converted_.data(), dtype, contiguous);
-          data = converted_.data();
+        buffer_.resize(static_cast<size_t>(s.length * stored));
+        source_.read_stored(tensor, from, buffer_);
+        const std::byte* data = buffer_.data();
+        const bool in_order = s.inner.size() == 1 && s.inner[0].from == 1 && s.inner[0].to == 1;
+        if (tensor.dtype != dtype && (in_order || s.inner.empty())) {
+          base::convert_elements(data, tensor.dtype, place, dtype, s.length);
+        } else {
+          if (tensor.dtype != dtype) {
+            converted_.resize(static_cast<size_t>(s.length * size));
+            base::convert_elements(data, tensor.dtype, converted_.data(), dtype, s.length);
+            data = converted_.data();
+          }
+          copy_strided(data, place, s.inner, size);
         }
-        copy_strided(data, place, inner, size);
       }
+      size_t d = s.outer.size();
+      while (d > 0 && ++index[d - 1] == s.outer[d - 1].count) index[--d] = 0;
+      if (d == 0) return;
     }
-    size_t d = outer.size();
-    while (d > 0 && ++index[d - 1] == outer[d - 1].count) index[--d] = 0;
-    if (d == 0) return;
-  }
+  });
 }
 
 void stream_their_tensor(const TheirTensor& tensor, const NameMap& map, TensorSource& ours, DType dtype,

@@ -31,11 +31,16 @@ struct Transfer {
 };
 std::vector<Transfer> transfers_of(const Link& link, const std::vector<int64_t>& shape, const Box& box);
 
+// The link where the tensor's last two dims [..., rows, columns] are stored as [..., columns, rows].
+Link transposed(Link link, int64_t rows, int64_t columns);
+
 // Reads our parameters from the files of a family: any region, converted to the wanted type. Elements that
-// are stored as wanted go straight to their place; others pass through a buffer of kBufferBytes.
+// are stored as wanted go straight to their place; others pass through a buffer of kBufferBytes. What is
+// stored between wanted elements is read along where it has at most kGapBytes, as between the elements of
+// interleaved matrices; longer gaps are left out.
 class WeightReader {
  public:
-  static constexpr int64_t kBufferBytes = int64_t{8} << 20;
+  static constexpr int64_t kBufferBytes = int64_t{8} << 20, kGapBytes = 256;
   WeightReader(TensorSource& source, const NameMap& map) : source_(source), map_(map) {}
   void read(const std::string& ours, const Region& region, base::DType dtype, std::span<std::byte> out);
 
@@ -46,12 +51,13 @@ class WeightReader {
   std::vector<std::byte> buffer_, converted_;
 };
 
-// What reading a region takes, without reading: bytes of files whose elements have `stored` bytes, and parts
-// of files that are contiguous.
+// What reading a region takes, without reading: bytes, short gaps included, and reads, of files that have
+// `stored`, as `wanted`.
 struct ReadCost {
   int64_t bytes = 0, parts = 0;
 };
-ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region, int64_t stored);
+ReadCost cost_of_reading(const NameMap& map, const std::string& ours, const Region& region,
+                         base::DType stored, base::DType wanted);
 
 // Elements of one of their tensors, made of ours: blocks in file order, each of about kBlockBytes, or of one
 // index of the tensor's first dim where that is more.

@@ -1,7 +1,6 @@
 #include "hf/tensor_source.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 
@@ -9,7 +8,6 @@ namespace quintet::hf {
 namespace {
 
 constexpr size_t kMaxOpen = 8;
-constexpr int64_t kShortRead = 512, kWindow = int64_t{64} << 10;
 
 }  // namespace
 
@@ -59,21 +57,9 @@ const base::InputFile& OpenFiles::opened(size_t file) {
   return *open_.back().second;
 }
 
-void OpenFiles::read(size_t file, int64_t position, std::span<std::byte> out, int64_t end) {
-  const auto count = static_cast<int64_t>(out.size());
-  if (count >= kShortRead) {
-    opened(file).read(position, out);
-    bytes_ += count;
-    return;
-  }
-  const int64_t window_end = window_begin_ + static_cast<int64_t>(window_.size());
-  if (file != window_file_ || position < window_begin_ || position + count > window_end) {
-    window_.resize(static_cast<size_t>(std::clamp(end - position, count, kWindow)));
-    opened(file).read(position, window_);
-    window_file_ = file, window_begin_ = position;
-    bytes_ += static_cast<int64_t>(window_.size());
-  }
-  std::memcpy(out.data(), window_.data() + (position - window_begin_), out.size());
+void OpenFiles::read(size_t file, int64_t position, std::span<std::byte> out) {
+  opened(file).read(position, out);
+  bytes_ += static_cast<int64_t>(out.size());
 }
 
 }  // namespace quintet::hf

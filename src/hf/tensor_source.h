@@ -31,6 +31,13 @@ class TensorSource {
   // The elements of a region, which may have another shape of as many elements.
   virtual void read(const TensorInfo& tensor, const Region& region, std::span<std::byte> out);
 
+  // Whether files store the last two dims swapped, as MXFP4 (GPT-OSS) has its matrices, and elements in the
+  // order in which they are stored: what is read in another order costs a read per row.
+  virtual bool is_transposed(const TensorInfo&) const { return false; }
+  virtual void read_stored(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) {
+    read(tensor, first, out);
+  }
+
   // All of a tensor in row-major order, in blocks of about kStreamBytes.
   static constexpr int64_t kStreamBytes = int64_t{8} << 20;
   using Block = std::function<void(std::span<const std::byte> elements)>;
@@ -53,14 +60,12 @@ class TensorSource {
   std::vector<TensorInfo> tensors_;
 };
 
-// Files that are read in parts. Few are open at a time. Short reads go through a window, so that elements
-// that are stored between others cost no system call each.
+// Files that are read in parts. Few are open at a time.
 class OpenFiles {
  public:
   explicit OpenFiles(std::vector<base::Path> paths) : paths_(std::move(paths)) {}
   const base::Path& path(size_t file) const { return paths_[file]; }
-  // Never reads past `end`.
-  void read(size_t file, int64_t position, std::span<std::byte> out, int64_t end);
+  void read(size_t file, int64_t position, std::span<std::byte> out);
   int64_t bytes_read() const { return bytes_; }
 
  private:
@@ -68,9 +73,7 @@ class OpenFiles {
 
   std::vector<base::Path> paths_;
   std::vector<std::pair<size_t, std::unique_ptr<base::InputFile>>> open_;  // the last used one is last
-  std::vector<std::byte> window_;
-  size_t window_file_ = 0;
-  int64_t window_begin_ = 0, bytes_ = 0;
+  int64_t bytes_ = 0;
 };
 
 // What a path names:
@@ -78,8 +81,8 @@ class OpenFiles {
 //   a .safetensors, .bin, .pt or .pth file
 //   a folder of PyTorch's distributed checkpoints (.metadata)
 //   a checkpoint of ours, or a run folder with one
-// Quantised tensors (fp8 with block scales, MXFP4) appear dequantised, without their scales. UserError for
-// anything else, with what was found.
+// Quantised tensors appear dequantised, without their scales: fp8 with block scales under their names, MXFP4
+// (GPT-OSS) with "x_blocks" [..., r, c] as "x" [..., c, r]. UserError for anything else, with what was found.
 std::unique_ptr<TensorSource> open_tensors(const base::Path& path);
 
 // Of the path alone.

@@ -150,7 +150,7 @@ class TorchSource final : public TensorSource {
   using TensorSource::read;
   void read(const TensorInfo& tensor, int64_t first, std::span<std::byte> out) override {
     const Stored& s = stored_[index_of(tensor)];
-    files_.read(s.file, s.begin + first * base::size_of(tensor.dtype), out, s.end);
+    files_.read(s.file, s.begin + first * base::size_of(tensor.dtype), out);
   }
   int64_t bytes_read() const override { return files_.bytes_read(); }
   std::string file_of(const TensorInfo& t) const override {

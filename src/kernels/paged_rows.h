@@ -27,7 +27,9 @@ struct PagedRows {
 struct CachedScores {
   int64_t window = 0;  // 0: all
   double scale = 1, soft_cap = 0;
+  int64_t chunk = 0;  // above 0: positions of the query's own chunk of so many
   QUINTET_PAGED int64_t first_key(int64_t position) const {
+    if (chunk > 0) return position - position % chunk;
     return window > 0 && position + 1 > window ? position + 1 - window : 0;
   }
 };

@@ -146,14 +146,19 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
   layout.zero = static_cast<int>(p.zero);
   layout.keep_gathered = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
   layout.prefetch = static_cast<int>(p.prefetch);
+  layout.gradient_blocks = p.zero >= 2 ? static_cast<int>(p.gradient_blocks) : 1;
   layout.dense.all = layout.data();
   layout.expert.all = layout.experts.edp;
   if (p.zero >= 1) {  // replicas keep copies; all other ranks shard
     layout.dense.shard = without(layout.dense.all, layout.replicate);
     layout.expert.shard = without(layout.expert.all, layout.replicate);
   }
-  if (p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks)
-    layout.dense.reshard = atoms_between(mesh, p.tp, p.tp * p.reshard_after_forward.ranks);
+  if (p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks) {
+    const int64_t near = p.tp * p.reshard_after_forward.ranks, expert = p.etp * p.ep;
+    layout.dense.reshard = atoms_between(mesh, p.tp, near);
+    // Copies of an expert on the same `near` ranks; where there is none, experts are resharded over all.
+    if (near > expert) layout.expert.reshard = atoms_between(mesh, expert, near);
+  }
   return layout;
 }
 

@@ -50,6 +50,7 @@ struct Layout {
   int zero = 0;
   bool keep_gathered = false;  // zero 3 with reshard_after_forward = false
   int prefetch = 1;
+  int gradient_blocks = 1;  // zero 2 and 3: blocks whose whole gradients may exist at once
 
   const AtomList& atoms(graph::Dim d) const {
     static const AtomList none;

@@ -11,9 +11,8 @@
 //   head.weight [vocab, embed] (absent when tied)
 // In a block with experts, instead of ffn.gate, up and down:
 //   blocks.{i}.ffn.router.weight [experts, embed]; the state router.bias [experts] (with bias_rate)
-//   blocks.{i}.ffn.router.offset [experts], experts.gate.bias, up.bias [experts, ffn], down.bias [embed,
-// experts] (with
-//   moe.bias)
+//   with moe.bias: blocks.{i}.ffn.router.offset [experts], experts.gate.bias, experts.up.bias [experts, ffn],
+//   blocks.{i}.ffn.experts.down.bias [embed, experts]
 //   blocks.{i}.ffn.experts.gate.weight, up.weight [experts, ffn, embed], down.weight [experts, embed, ffn]
 //   blocks.{i}.ffn.shared.gate.weight, up.weight, down.weight, shared_gate.weight [1, embed]
 // With latent attention, instead of wq, wk and wv (in = the latent, or embed without q_rank):

@@ -28,10 +28,13 @@ graph::Scope scope_of(config::BalanceScope scope) {
 
 // (token, choice) pairs that an expert accepts per capacity group. A token selects an expert at most once, so
 // the capacity never needs to exceed the tokens of the group.
-int64_t capacity_of(const config::Moe& moe, int64_t seq_len) {
+int64_t capacity_of(const config::Moe& moe, int64_t seq_len, graph::Mode mode) {
+  const bool evaluates = mode == graph::Mode::Evaluate && moe.eval_capacity_factor > 0;
+  const double factor = evaluates ? moe.eval_capacity_factor : moe.capacity_factor;
   const int64_t tokens = moe.capacity_group * seq_len;
   const double mean = static_cast<double>(moe.top_k * tokens) / static_cast<double>(moe.experts);
-  return std::clamp(static_cast<int64_t>(std::ceil(moe.capacity_factor * mean)), int64_t{1}, tokens);
+  return std::clamp(static_cast<int64_t>(std::ceil(factor * mean)), std::min(moe.min_capacity, tokens),
+                    tokens);
 }
 
 ValueId shared_experts(Builder& b, const config::Model& m, ValueId x, const std::string& name) {
@@ -72,7 +75,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   ValueId kept = selection.chosen;
   int64_t pad = 0;
   if (moe.capacity_factor > 0 && !graph::infers(options.mode)) {
-    const int64_t capacity = capacity_of(moe, options.seq_len);
+    const int64_t capacity = capacity_of(moe, options.seq_len, options.mode);
     kept = b.limit(selection, capacity, moe.capacity_group, moe.drop == config::DropPolicy::Position);
     if (moe.pad) pad = capacity * (options.tokens / (moe.capacity_group * options.seq_len));
   }

@@ -90,8 +90,9 @@ class Gpt2 {
 
   ValueId feed_forward(ValueId x, const std::string& name) {
     const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, init_stddev(m_));
-    const ValueId hidden = b_.gelu(b_.linear(x, up, b_.bias(name + "up.bias", {ffn()})),
-                                   rotary() ? Builder::GeluForm::Erf : Builder::GeluForm::Tanh);
+    const ValueId hidden =
+        b_.gelu(b_.linear(x, up, b_.bias(name + "up.bias", {ffn()})),
+                rotary() && !m_.gelu_tanh ? Builder::GeluForm::Erf : Builder::GeluForm::Tanh);
     const ValueId down = b_.weight(name + "down.weight", {embed(), ffn()}, residual_stddev(m_));
     return b_.dropout(b_.linear(hidden, down, b_.bias(name + "down.bias", {embed()})), m_.dropout);
   }

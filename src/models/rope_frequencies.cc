@@ -38,6 +38,13 @@ void yarn(std::vector<double>& freqs, double theta, int64_t head_dim, const conf
   }
 }
 
+double longrope_scale(const config::RopeScaling& s) {
+  if (s.attention_factor > 0) return s.attention_factor;
+  return s.factor <= 1
+             ? 1.0
+             : std::sqrt(1.0 + std::log(s.factor) / std::log(static_cast<double>(s.original_positions)));
+}
+
 double yarn_scale(const config::RopeScaling& s) {
   if (s.attention_factor > 0) return s.attention_factor;
   return s.factor <= 1 ? 1.0 : 0.1 * std::log(s.factor) + 1.0;
@@ -67,6 +74,16 @@ RopeFrequencies rope_frequencies(double theta, int64_t head_dim, const config::R
       yarn(rope.inv_freq, theta, head_dim, scaling);
       rope.scale = yarn_scale(scaling);
       break;
+    case config::RopeScalingKind::Longrope: {
+      const std::vector<double>& factors =
+          scaling.positions > scaling.original_positions ? scaling.long_factors : scaling.short_factors;
+      if (factors.size() != rope.inv_freq.size())
+        base::fail_user("longrope needs {} factors, one per rotated pair of features, got {}",
+                        rope.inv_freq.size(), factors.size());
+      for (size_t i = 0; i < factors.size(); ++i) rope.inv_freq[i] /= factors[i];
+      rope.scale = longrope_scale(scaling);
+      break;
+    }
   }
   return rope;
 }

@@ -114,7 +114,10 @@ void Console::set_live(std::string_view line) {
   const int columns = width();
   const std::lock_guard lock(mutex_);
   std::string text = erased(live_, columns);
-  live_ = base::first_columns(line, static_cast<size_t>(std::max(1, columns - 1)));
+  std::string plain = base::printable(line);
+  std::replace_if(
+      plain.begin(), plain.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  live_ = base::first_columns(plain, static_cast<size_t>(std::max(1, columns - 1)));
   text += live_;
   write_all(text);
 }

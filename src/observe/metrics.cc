@@ -57,6 +57,11 @@ Record& Record::set(std::string_view key, std::span<const Record> records) {
   return insert(key, std::move(list));
 }
 
+Record& Record::add(const Record& other) {
+  for (const auto& [key, value] : other.object_.items()) insert(key, value);
+  return *this;
+}
+
 std::string Record::json() const { return base::json_text(object_); }
 
 MetricsFile::MetricsFile(const base::Path& path, Start start) : file_(open_records(path, start)) {}

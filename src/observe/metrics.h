@@ -33,6 +33,7 @@ class Record {
   }
   Record& set(std::string_view key, std::span<const int64_t> values);
   Record& set(std::string_view key, std::span<const Record> records);
+  Record& add(const Record& other);  // its keys, after those that are set
   const nlohmann::ordered_json& object() const { return object_; }
   std::string json() const;  // the object on one line
 
@@ -46,6 +47,7 @@ class MetricsFile {
   enum class Start { Fresh, Continue };  // Continue keeps earlier records and drops an incomplete last line
   MetricsFile(const base::Path& path, Start start);
   void append(const Record& record);  // the whole line is written to the file before this returns
+  void sync() { file_.sync(); }       // flushes to disk; any thread
 
  private:
   base::AppendFile file_;

@@ -9,6 +9,11 @@
 
 namespace quintet::observe {
 
+namespace {
+// Without the sign of a NaN, which says nothing.
+double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
+}  // namespace
+
 std::string fit_fields(const std::vector<std::string>& fields, int width) {
   if (fields.empty()) return {};
   std::string line = fields.front();
@@ -26,9 +31,9 @@ Progress::Progress(Console& console, Options options)
 std::vector<std::string> Progress::fields(const StepReport& report) const {
   const std::string total = fmt::format("{}", options_.total_steps);
   std::vector<std::string> fields = {fmt::format("step {:>{}}/{}", report.step, total.size(), total),
-                                     fmt::format("loss {:.4f}", report.loss),
+                                     fmt::format("loss {:.4f}", shown(report.loss)),
                                      fmt::format("{} tok/s", base::human_count(report.tokens_per_s)),
-                                     fmt::format("grad {:.3f}", report.grad_norm),
+                                     fmt::format("grad {:.3f}", shown(report.grad_norm)),
                                      fmt::format("lr {:.2e}", report.lr)};
   if (report.load > 0) fields.push_back(fmt::format("load {:.2f}x", report.load));
   if (const std::string left = time_left(report); !left.empty()) fields.push_back(left);
@@ -73,7 +78,7 @@ void Progress::update(const StepReport& report) {
   // "step   8/200" is padded for columns, which one line has not.
   std::vector<std::string> live = {
       bar(report.step), fmt::format("step {}/{}", report.step, options_.total_steps),
-      fmt::format("loss {:.4f}", report.loss),
+      fmt::format("loss {:.4f}", shown(report.loss)),
       fmt::format("{} tok/s", base::human_count(report.tokens_per_s)), time_left(report)};
   console_.set_live(fit_fields(live, std::max(1, console_.width() - 1)));
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/output_path.h"
 
 namespace quintet::observe {
 namespace {
@@ -103,7 +104,9 @@ std::string RankTrace::fragment(int64_t origin_ns) const {
 
 void write_trace(const base::Path& path, std::span<const std::string> fragments) {
   base::AtomicFile file(path);
-  file.write(std::string_view("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"));
+  file.write(
+      fmt::format("{{\"otherData\":{{\"generator\":\"{}\"}},\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n",
+                  base::kPageMark));
   bool first = true;
   for (const std::string& fragment : fragments) {
     if (fragment.empty()) continue;

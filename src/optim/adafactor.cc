@@ -16,7 +16,8 @@ Matrix factored_matrix(const graph::Graph& model, const graph::Param& p) {
   if (const Matrix m = linear_matrix(model, p); m.rows > 0) return m;
   const graph::Type& type = model.type(p.value);
   const bool bias = std::any_of(model.nodes().begin(), model.nodes().end(), [&](const graph::Node& n) {
-    return n.op == &graph::kBiasAdd && std::find(n.inputs.begin(), n.inputs.end(), p.value) != n.inputs.end();
+    return n.op->op_class == graph::OpClass::Bias &&
+           std::find(n.inputs.begin(), n.inputs.end(), p.value) != n.inputs.end();
   });
   return type.num_dims() == 2 && !bias ? matrix_of(type, 0, 1) : Matrix{};
 }

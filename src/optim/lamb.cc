@@ -6,8 +6,8 @@ namespace quintet::optim {
 void lamb(StepBuilder& b, Trained& t) {
   const config::Optimizer& o = b.optimizer();
   const ValueId m = b.moment(t, "lamb.m"), v = b.second_moment(t, "lamb.v");
-  b.update_by_ratio(graph::kLambNorms, graph::kLamb,
-                    {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps}}, t, {m, v}, {m, v});
+  graph::Attrs attrs = {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps}};
+  b.update_by_ratio(graph::kLambNorms, graph::kLamb, std::move(attrs), t, {m, v}, {m, v});
 }
 
 }  // namespace quintet::optim

@@ -7,8 +7,8 @@ void lars(StepBuilder& b, Trained& t) {
   const config::Optimizer& o = b.optimizer();
   std::vector<ValueId> states;
   if (o.momentum > 0) states.push_back(b.moment(t, "lars.velocity"));
-  b.update_by_ratio(graph::kLarsNorms, graph::kLars, {{"momentum", o.momentum}, {"trust", o.trust}}, t,
-                    states, {});
+  graph::Attrs attrs = {{"momentum", o.momentum}, {"trust", o.trust}};
+  b.update_by_ratio(graph::kLarsNorms, graph::kLars, std::move(attrs), t, states, {});
 }
 
 }  // namespace quintet::optim

@@ -56,6 +56,19 @@ double learning_rate(const config::Optimizer& o, const RunPoint& done, const Run
   return o.lr * factor;
 }
 
+double batch_factor(const config::LrScaling& scaling, int64_t sequences) {
+  const double ratio = static_cast<double>(sequences) / static_cast<double>(scaling.batch);
+  switch (scaling.rule) {
+    case config::LrScalingRule::None:
+      return 1;
+    case config::LrScalingRule::Linear:
+      return ratio;
+    case config::LrScalingRule::Sqrt:
+      return std::sqrt(ratio);
+  }
+  return 1;
+}
+
 double weight_decay_ratio(const config::Optimizer& o, const RunPoint& done, const RunPoint& end) {
   const config::WeightDecayRamp& ramp = o.weight_decay_ramp;
   const double p = std::clamp(static_cast<double>(done.steps) / static_cast<double>(end.steps), 0.0, 1.0);

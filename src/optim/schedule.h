@@ -19,6 +19,9 @@ namespace quintet::optim {
 double learning_rate(const config::Optimizer& optimizer, const config::RunPoint& done,
                      const config::RunPoint& end);
 
+// The factor on that rate in a step of so many sequences.
+double batch_factor(const config::LrScaling& scaling, int64_t sequences);
+
 // The factor on weight decay: from start_ratio (before the first step) to final_ratio, linear or half a
 // cosine over the steps of the run.
 double weight_decay_ratio(const config::Optimizer& optimizer, const config::RunPoint& done,

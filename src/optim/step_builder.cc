@@ -173,7 +173,12 @@ void StepBuilder::update_by_ratio(const graph::OpDef& norms, const graph::OpDef&
                                   Trained& t, std::vector<ValueId> states, std::vector<ValueId> read) {
   auto at =
       std::find_if(by_ratio_.begin(), by_ratio_.end(), [&](const RatioUpdates& u) { return u.op == &op; });
-  if (at == by_ratio_.end()) at = by_ratio_.insert(at, {&norms, &op, std::move(attrs), {}});
+  if (at == by_ratio_.end()) {
+    const std::array<double, 2>& limits = optimizer().ratio_limits;
+    if (limits != std::array<double, 2>{})
+      attrs.set("ratio_limits", std::vector(limits.begin(), limits.end()));
+    at = by_ratio_.insert(at, {&norms, &op, std::move(attrs), {}});
+  }
   at->of.push_back({&t, std::move(states), std::move(read)});
 }
 
@@ -306,13 +311,18 @@ void StepBuilder::add_norm() {
   const int64_t window = precision_.loss_scale.dynamic ? precision_.loss_scale_window : 0;
   graph::Attrs attrs = {{"max_norm", optimizer_.clip_norm}, {"window", window}};
   if (inf) attrs.set("largest", int64_t{1});
+  if (window > 0 && precision_.loss_scale_min != 1) attrs.set("least", precision_.loss_scale_min);
   std::vector<ValueId> in = {squares,        out_.loss,     loss_scale, update_count_,
                              skipped_in_row, skipped_total, good_steps};
   if (guards_.spikes) in.insert(in.end(), {scalar("count"), scalar("loss_limit"), scalar("norm_limit")});
+  if (window > 0 && precision_.loss_scale_hysteresis > 1) {
+    attrs.set("hysteresis", precision_.loss_scale_hysteresis);
+    in.push_back(scalar_state("overflows"));
+  }
   const std::vector<ValueId> out =
       g.add_node(graph::kClipScale, std::move(in), std::move(attrs), Phase::F, 0).outputs;
-  const char* const names[] = {"norm",           "clip_scale",    "ok",        "loss_scale", "update_count",
-                               "skipped_in_row", "skipped_total", "good_steps"};
+  const char* const names[] = {"norm",           "clip_scale",    "ok",         "loss_scale", "update_count",
+                               "skipped_in_row", "skipped_total", "good_steps", "overflows"};
   for (size_t i = 0; i < out.size(); ++i) g.value(out[i]).name = names[i];
   clip_scale_ = out[1];
   ok_ = out[2];

@@ -14,8 +14,19 @@ using graph::ValueId;
 
 namespace {
 
-bool is_chosen(const Node& n, const config::Memory& policy) {
-  if (policy.recompute == config::RecomputeKind::Full) return (n.block - 1) % policy.recompute_every == 0;
+// 0-based place of a block among those of its stage. Label 0 is the embedding, which shares the first stage.
+int place_in_stage(int block, const std::vector<int>& stage_of_block) {
+  int first = block;
+  while (first > 1 && (stage_of_block.empty() || stage_of_block[static_cast<size_t>(first) - 1] ==
+                                                     stage_of_block[static_cast<size_t>(block)]))
+    --first;
+  return block - first;
+}
+
+bool is_chosen(const Node& n, const config::Memory& policy, const std::vector<int>& stage_of_block) {
+  if (policy.recompute == config::RecomputeKind::Full)
+    return (n.block - 1) % policy.recompute_every == 0 &&
+           (policy.recompute_first == 0 || place_in_stage(n.block, stage_of_block) < policy.recompute_first);
   const std::string_view word = word_of(*n.op);
   if (policy.recompute_ops.empty()) {
     const graph::OpClass c = n.op->op_class;
@@ -144,12 +155,13 @@ Marks recomputable(const Graph& graph) {
   return may;
 }
 
-Marks chosen(const Graph& graph, const config::Memory& policy) {
+Marks chosen(const Graph& graph, const config::Memory& policy, const std::vector<int>& stage_of_block) {
   QUINTET_CHECK(policy.recompute != config::RecomputeKind::Fit, "fit is decided by the compiler");
   Marks marks = recomputable(graph);
   for (size_t i = 0; i < marks.size(); ++i)
     marks[i] = marks[i] && policy.recompute != config::RecomputeKind::None &&
-               (is_chosen(graph.nodes()[i], policy) || quantizes_chosen(graph, graph.nodes()[i], marks));
+               (is_chosen(graph.nodes()[i], policy, stage_of_block) ||
+                quantizes_chosen(graph, graph.nodes()[i], marks));
   return marks;
 }
 

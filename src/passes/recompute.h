@@ -23,7 +23,9 @@ using Marks = std::vector<char>;
 Marks recomputable(const graph::Graph& graph);
 
 // Those that the recipe selects. Not for "fit", which the compiler decides (fit_recompute.h).
-Marks chosen(const graph::Graph& graph, const config::Memory& policy);
+// `stage_of_block`, by block label, is read for memory.recompute_first; empty: one stage.
+Marks chosen(const graph::Graph& graph, const config::Memory& policy,
+             const std::vector<int>& stage_of_block = {});
 
 // The graph with marked nodes recomputed. Marks on nodes that may not be recomputed are ignored.
 graph::Graph recompute(const graph::Graph& graph, const Marks& marks);

@@ -108,8 +108,13 @@ Json json_of(const Report& r) {
                         {"host_peer_bytes", p.host.peers},
                         {"files", p.files},
                         {"metadata_operations", p.metadata_operations},
+                        {"load_operations", p.load_operations},
+                        {"metadata_rate", r.assumptions.storage.metadata},
+                        {"write_rate", p.write_rate},
+                        {"read_rate", r.assumptions.storage.read},
                         {"disk_bytes", p.disk_bytes},
-                        {"seconds", p.seconds}};
+                        {"save_seconds", p.save_seconds},
+                        {"load_seconds", p.load_seconds}};
   return json;
 }
 

@@ -81,25 +81,58 @@ compiler::Ranks compile_classes(const config::Recipe& recipe, const Assumptions&
 
 }  // namespace
 
-CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& classes) {
+namespace {
+
+// Of the file system, in a save: a rank looks for a manifest and the folder of checkpoints, makes that of
+// the step and finds that it exists. A file that it writes is removed, created, flushed and closed; rank 0
+// opens it, reads its header in two parts and closes it.
+constexpr int64_t kRankOperations = 4, kFileOperations = 4 + 4;
+// Rank 0 lists the folder and flushes both folders. Manifest and pointer are removed, created, flushed,
+// closed and renamed, each with a flush of its folder.
+constexpr int64_t kCommitOperations = 1 + 2 + 2 * 6;
+// In a load, of a rank: it opens and closes the folder of checkpoints, the pointer and its shard, some of
+// them several times, 5 in all, and looks up 14 names where the folder has two checkpoints. Rank 0 alone
+// reads the manifest.
+constexpr int64_t kLoadOperations = 2 * 5 + 14;
+
+// What is known of the two; 0: neither.
+double lower_rate(double a, double b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
+
+}  // namespace
+
+CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& classes,
+                               const FileSystemRates& storage) {
   CheckpointPlan plan{.bytes = program::checkpoint_bytes(classes.states), .host = {}};
   const int64_t ranks = recipe.parallel.world();
   const program::SavingKeys keys{.staged = recipe.checkpoint.every.is_on(),
                                  .peers = recipe.checkpoint.peer_every > 0,
                                  .on_gpu = recipe.run.device == config::DeviceKind::Cuda};
-  for (const compiler::RankProgram& rank : classes.program) {
-    const program::SavingMemory host = program::saving_memory(rank.program, classes.states, keys);
+  for (size_t place = 0; place < classes.program.size(); ++place) {
+    const compiler::RankProgram& rank = classes.program[place];
+    const bool has_frozen = std::any_of(rank.groups.begin(), rank.groups.end(),
+                                        [](const layout::Group& g) { return !g.trainable; });
+    program::SavedByClass saved;
+    if (keys.staged || has_frozen)
+      saved = program::saved_by_class(rank.program, rank.groups, classes.states, classes.layout,
+                                      static_cast<int>(place));
+    plan.frozen_files += saved.frozen_files;
+    const program::SavingMemory host = program::saving_memory(rank.program, saved, keys);
     if (host.total() > plan.host.total()) plan.host = host;
   }
   plan.bytes_per_rank = (plan.bytes + ranks - 1) / ranks;
-  plan.files = ranks + 2;
-  // A rank makes the folder, and creates, flushes and closes its shard, which rank 0 opens and closes. Then
-  // two folders are flushed; manifest and pointer are created, flushed, closed and renamed, each with a flush
-  // of its folder.
-  plan.metadata_operations = 6 * ranks + 2 + 2 * 5;
+  plan.files = ranks + plan.frozen_files + 2;
+  plan.metadata_operations =
+      ranks * kRankOperations + (ranks + plan.frozen_files) * kFileOperations + kCommitOperations;
   plan.disk_bytes = plan.bytes * (keys.staged ? recipe.checkpoint.keep + 1 : 1);
-  if (recipe.checkpoint.bandwidth.value > 0)
-    plan.seconds = static_cast<double>(plan.bytes) / static_cast<double>(recipe.checkpoint.bandwidth.value);
+  plan.load_operations = kLoadOperations * ranks;
+  const auto seconds = [&](double rate, int64_t operations) {
+    return rate <= 0
+               ? 0
+               : static_cast<double>(plan.bytes) / rate + static_cast<double>(operations) / storage.metadata;
+  };
+  plan.write_rate = lower_rate(storage.write, static_cast<double>(recipe.checkpoint.bandwidth.value));
+  plan.save_seconds = seconds(plan.write_rate, plan.metadata_operations);
+  plan.load_seconds = seconds(storage.read, plan.load_operations);
   return plan;
 }
 
@@ -111,7 +144,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.parameters = models::parameter_count(ranks.model);
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
   report.state = state_of(ranks.states);
-  report.checkpoint = checkpoint_plan(recipe, ranks);
+  report.checkpoint = checkpoint_plan(recipe, ranks, assumptions.storage);
   report.memory = memory_of(ranks, machine_of(assumptions));
 
   std::set<std::string> remarks;

@@ -24,6 +24,12 @@ struct Ranks;  // compile.h
 namespace quintet::plan {
 
 // What a plan assumes in addition to the recipe.
+// The file system of checkpoints, for all ranks together, per second.
+struct FileSystemRates {
+  double write = 0, read = 0;  // bytes; 0: not known
+  double metadata = 50e3;      // operations: an assumption for a parallel file system
+};
+
 struct Assumptions {
   hardware::Cluster cluster;
   hardware::Stack stack;
@@ -36,6 +42,7 @@ struct Assumptions {
   double imbalance = 1.0;
   // Packed documents: how many keys a query sees on average; 0: a sequence is one document.
   double visible_keys = 0;
+  FileSystemRates storage;
   bool timeline = false;  // keep every simulated span (traces, timeline drawings)
   // Scratch bytes of the kernel that would run (exec::workspace_of, passed in because this room must not
   // include exec). Empty: none is counted.
@@ -121,12 +128,17 @@ struct CheckpointPlan {
   int64_t bytes = 0;                // of all tensors
   int64_t bytes_per_rank = 0;       // written
   program::SavingMemory host;       // of a rank
-  int64_t files = 0;                // shards, manifest and pointer
+  int64_t files = 0;                // shards, those of frozen tensors, manifest and pointer
+  int64_t frozen_files = 0;         // of which later checkpoints link
   int64_t metadata_operations = 0;  // of the file system, in one save: create, flush, close, rename, open
   int64_t disk_bytes = 0;           // with those that are kept, while one is written
-  double seconds = 0;               // to write or read it at checkpoint.bandwidth; 0: not set
+  int64_t load_operations = 0;      // the same in one load
+  double write_rate = 0;            // bytes per second: the file system's, at most checkpoint.bandwidth
+  double save_seconds = 0;          // at that rate, with the metadata operations; 0: it is not known
+  double load_seconds = 0;          // at the rate of reading
 };
-CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& ranks);
+CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& ranks,
+                               const FileSystemRates& storage = {});
 
 struct Timeline;  // timeline.h
 

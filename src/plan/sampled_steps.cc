@@ -9,9 +9,12 @@ namespace quintet::plan {
 std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit) {
   const config::Parallel& p = recipe.parallel;
   const int64_t all = recipe.batch.accumulation;
-  // A pipeline repeats with a period of as many micro-batches as it has ranks. After four periods it has been
-  // in steady state for at least one.
-  const int64_t round = p.pp, least = p.pp == 1 ? 3 : 4 * p.pp + all % p.pp;
+  // A pipeline repeats with a period of as many micro-batches as it has ranks, or as an interleaved group
+  // has. After four periods it has been in steady state for at least one. What is left is spread over the
+  // groups of an interleaved schedule: with as many groups, the largest is as large as in the whole step.
+  const int64_t round = p.micro_group > 0 ? p.micro_group : p.pp, left = all % round;
+  const bool spreads = config::traits_of(p.schedule).kind == config::PipelineSchedule::Interleaved;
+  const int64_t least = p.pp == 1 ? 3 : std::max<int64_t>(4, spreads ? left : 0) * round + left;
   if (instructions <= limit || all <= least + 2 * round || config::schedule_file(p.schedule))
     return {{recipe, 1}};
   const auto with = [&](int64_t n) {

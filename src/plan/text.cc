@@ -105,11 +105,18 @@ class Page {
              ? fmt::format("{} of disk with the {} that are kept", human_bytes(c.disk_bytes),
                            r_.recipe.checkpoint.keep)
              : "one at the end of the run");
-    line("  {} metadata operations per save", base::thousands(c.metadata_operations));
-    if (c.seconds > 0)
-      line("  written or read in {} at checkpoint.bandwidth {}/s",
-           base::human_duration(static_cast<int64_t>(c.seconds * 1e9)),
-           human_bytes(r_.recipe.checkpoint.bandwidth.value));
+    const auto time = [](double seconds) {
+      return base::human_duration(static_cast<int64_t>(seconds * 1e9));
+    };
+    const double rate = r_.assumptions.storage.metadata;
+    line("  {} metadata operations per save ({}), {} per load ({}), at {} per second of all ranks together",
+         base::thousands(c.metadata_operations), time(static_cast<double>(c.metadata_operations) / rate),
+         base::thousands(c.load_operations), time(static_cast<double>(c.load_operations) / rate),
+         base::thousands(static_cast<int64_t>(rate)));
+    const auto bytes = [](double per_second) { return human_bytes(static_cast<int64_t>(per_second)); };
+    if (c.save_seconds > 0) line("  saved in {} at {}/s", time(c.save_seconds), bytes(c.write_rate));
+    if (c.load_seconds > 0)
+      line("  loaded in {} at {}/s", time(c.load_seconds), bytes(r_.assumptions.storage.read));
   }
 
   void memory() {

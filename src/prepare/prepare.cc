@@ -43,17 +43,26 @@ std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 struct Source {
   base::Path path;
   bool named = false;  // as a file, not found in a folder
+  text::FileKind kind = text::FileKind::Text;
 };
 
-std::vector<Source> find_sources(const Options& options) {
+std::vector<Source> find_sources(const Options& options, const std::vector<std::string>& columns,
+                                 data::Reading& reading) {
   const std::string out = std::filesystem::weakly_canonical(options.out).string() + "/";
   std::vector<Source> sources;
   std::set<std::string> seen;
   for (const std::string& input : options.inputs) {
     const bool named = base::file_exists(input);
-    for (const base::Path& file : data::text_files(input)) {
+    for (const base::Path& file : data::text_files(input, &reading)) {
       const std::string canonical = std::filesystem::weakly_canonical(file).string();
-      if (seen.insert(canonical).second && !canonical.starts_with(out)) sources.push_back({file, named});
+      if (!seen.insert(canonical).second) {
+        ++reading.repeated;
+        continue;
+      }
+      if (canonical.starts_with(out)) continue;
+      if (named) text::require_fields(file, columns);
+      sources.push_back({file, named, text::kind_of(file, columns)});
+      data::note_plain_array(file, sources.back().kind, reading);
     }
   }
   if (sources.empty() && !seen.empty())
@@ -69,6 +78,7 @@ nlohmann::ordered_json plan_of(const Options& o, const std::vector<Source>& sour
   for (const Source& source : sources) {
     const auto time = std::filesystem::last_write_time(source.path).time_since_epoch().count();
     files.push_back({source.path.string(), base::size_of_file(source.path), static_cast<int64_t>(time)});
+    if (text::is_json(source.path)) files.back().push_back(static_cast<int>(source.kind));
   }
   return {{"version", 1},
           {"tokenizer", {o.tokenizer, tokenizer::fingerprint(o.tokenizer)}},
@@ -140,15 +150,13 @@ struct Encoded {
 
 class Work {
  public:
-  Work(const Options& options, const std::vector<Source>& sources)
+  Work(const Options& options, const text::DocumentFormat& format, const std::vector<Source>& sources)
       : options_(options),
         sources_(sources),
         folder_(options.out / kWorkFolder),
         tokenizer_(tokenizer::load_tokenizer(options.tokenizer)),
-        width_(data::megatron_width_for(tokenizer_->vocab_size())) {
-    format_.text = options.text_template.empty() ? text::Template::of_field(options.field)
-                                                 : text::Template(options.text_template);
-    for (const std::string& where : options.where) format_.where.emplace_back(where);
+        width_(data::megatron_width_for(tokenizer_->vocab_size())),
+        format_(format) {
     if (!options.end.empty()) {
       end_ = tokenizer_->id(options.end);
       if (!end_)
@@ -234,21 +242,31 @@ class Work {
   ShardRecord make_shard(int64_t number, const text::Position& begin, BatchReader& reader, Batch& batch) {
     ShardRecord record;
     record.begin = begin;
-    ShardWriter writer(folder_, number, tokenizer_->vocab_size(), width_, options_.exact || options_.near > 0,
-                       options_.near > 0);
+    ShardWriter writer(folder_, number, options_.exact || options_.near > 0, options_.near > 0);
+    // While a batch is encoded, the next one is read and the one before is written.
+    std::future<void> writing;
     while (true) {
       const Batch now = std::exchange(batch, Batch());
       auto ahead = now.ends_input ? std::future<Batch>()
                                   : std::async(std::launch::async, [&] { return reader.next(); });
       std::vector<Encoded> encoded = encode(now);
-      for (const Encoded& e : encoded) take(e, record, writer);
+      if (writing.valid()) writing.get();
+      writing = std::async(std::launch::async, [this, &record, &writer, encoded = std::move(encoded)] {
+        for (const Encoded& e : encoded) take(e, record, writer);
+      });
       record.finished.insert(record.finished.end(), now.finished.begin(), now.finished.end());
       record.end = now.end;
       record.last = now.ends_input;
-      if (!now.ends_input) batch = ahead.get();
+      try {
+        if (!now.ends_input) batch = ahead.get();
+      } catch (...) {
+        writing.get();  // a damaged record comes before what cannot be read after it
+        throw;
+      }
       report("reading", now.consumed, total_);
       if (now.ends_shard) break;
     }
+    writing.get();
     writer.finish(record);
     return record;
   }
@@ -274,10 +292,14 @@ class Work {
     e.bytes = document.text.size();
     e.empty = document.text.empty();
     if (e.empty) return;
-    tokenizer_->encode(document.text, e.document.ids);
-    e.empty = e.document.ids.empty();
+    thread_local std::vector<int32_t> ids;
+    ids.clear();
+    tokenizer_->encode(document.text, ids);
+    e.empty = ids.empty();
     if (e.empty) return;
-    if (end_) e.document.ids.push_back(*end_);
+    if (end_) ids.push_back(*end_);
+    e.document.length = static_cast<int32_t>(ids.size());
+    data::pack_tokens(ids, tokenizer_->vocab_size(), width_, e.document.tokens);
     if (options_.exact || options_.near > 0) e.document.key = base::hash_of(document.text);
     if (options_.near > 0) e.document.signature = minhash(document.text);
   }
@@ -286,7 +308,7 @@ class Work {
     Counts& c = record.counts;
     ++c.records;
     const Source& source = sources_[static_cast<size_t>(e.file)];
-    const auto tokens = static_cast<int64_t>(e.document.ids.size());
+    const int64_t tokens = e.document.length;
     if (e.outcome == text::Outcome::Binary) {
       if (source.named)
         base::fail_user("'{}' is not a text file: it contains NUL bytes", source.path.string());
@@ -421,18 +443,18 @@ void check(const Options& o) {
 
 // The text files among the inputs, where an option names fields: text has none. Refused if all are text,
 // because the option would have no effect.
-int64_t text_without_fields(const Options& o, const std::vector<Source>& sources) {
+int64_t text_without_fields(const Options& o, const std::vector<Source>& sources, std::string& named) {
   const char* const option = !o.where.empty()             ? "--where"
                              : !o.text_template.empty()   ? "--template"
                              : o.field != Options{}.field ? "--field"
                                                           : nullptr;
   if (option == nullptr) return 0;
-  const auto text = std::count_if(sources.begin(), sources.end(), [](const Source& source) {
-    return text::kind_of(source.path) == text::FileKind::Text;
-  });
+  named = option;
+  const auto text = std::count_if(sources.begin(), sources.end(),
+                                  [](const Source& source) { return source.kind == text::FileKind::Text; });
   if (text == static_cast<int64_t>(sources.size()))
     base::fail_user(
-        "{} names fields of JSON lines (.jsonl) and Parquet rows, but {} plain text, which has none: leave "
+        "{} names fields of JSON (.jsonl, .json) and Parquet rows, but {} plain text, which has none: leave "
         "it "
         "out, or name the files .jsonl if each of their lines is a JSON object",
         option,
@@ -444,11 +466,24 @@ int64_t text_without_fields(const Options& o, const std::vector<Source>& sources
 // Whether the same command can succeed later, and finished shards are worth keeping.
 bool may_be_repeated(const base::UserError& e) { return e.code() == base::code_of_origin("base/file.cc"); }
 
+text::DocumentFormat format_of(const Options& options) {
+  text::DocumentFormat format;
+  format.text = options.text_template.empty() ? text::Template::of_field(options.field)
+                                              : text::Template(options.text_template);
+  for (const std::string& where : options.where) format.where.emplace_back(where);
+  return format;
+}
+
 Prepared prepare_into(const Options& options) {
   check(options);
-  const std::vector<Source> sources = find_sources(options);
-  Work work(options, sources);
-  const int64_t kept_whole = text_without_fields(options, sources);
+  const text::DocumentFormat format = format_of(options);
+  Prepared out;
+  data::Reading reading;
+  const std::vector<Source> sources = find_sources(options, format.columns(), reading);
+  Work work(options, format, sources);
+  out.files_kept_whole = text_without_fields(options, sources, out.kept_whole_option);
+  out.skipped = reading.skipped();
+  out.plain_arrays = reading.plain_arrays;
   const nlohmann::ordered_json plan = plan_of(options, sources);
   const std::string plan_text = base::json_text(plan, 2) + "\n";
   const base::Path folder = options.out / kWorkFolder, plan_file = folder / "plan.json",
@@ -460,8 +495,6 @@ Prepared prepare_into(const Options& options) {
   remove_partial(options.out, {"tokens.bin", "tokens.idx", kManifest});
   const bool continues = base::file_exists(plan_file) && base::read_file(plan_file) == plan_text;
   if (options.overwrite && !continues) remove_work(options.out);
-  Prepared out;
-  out.files_kept_whole = kept_whole;
   if (!options.overwrite && !base::file_exists(manifest) && !base::file_exists(plan_file))
     for (const char* name : kTokenFiles) base::require_new_file("--out", options.out / name, false);
   if (!options.overwrite && base::file_exists(manifest)) {
@@ -491,8 +524,8 @@ Prepared prepare_into(const Options& options) {
     throw;
   }
   out.manifest["block_bytes"] = data::kChecksumBlock;
-  out.manifest["block_xxh3"] =
-      data::text_of_sums(data::block_sums(base::MappedFile(options.out / "tokens.bin").bytes()));
+  out.manifest["block_xxh3"] = data::text_of_sums(
+      data::block_sums(base::MappedFile(options.out / "tokens.bin").bytes(), options.threads));
   base::write_file_atomically(manifest, base::json_text(out.manifest, 2) + "\n");
   remove_work(options.out);
   return out;

@@ -44,8 +44,12 @@ struct Prepared {
   int64_t shards = 0;         // of this run's input
   int64_t shards_reused = 0;  // that an earlier, interrupted run had finished
   bool was_complete = false;  // an earlier run with the same inputs and options had done everything
-  // Text files, which have no fields, beside files that --where, --field or --template apply to.
+  // Text files, which have no fields, beside files that an option applies to: "--where", "--field",
+  // "--template".
   int64_t files_kept_whole = 0;
+  std::string kept_whole_option;
+  std::string skipped;       // what was left out below folders, as data::Reading says it
+  int64_t plain_arrays = 0;  // files that are JSON arrays without the field, and were read as text
 };
 
 Prepared prepare(const Options& options);

@@ -73,12 +73,9 @@ std::optional<ShardRecord> finished_shard(const base::Path& folder, int64_t numb
   }
 }
 
-ShardWriter::ShardWriter(base::Path folder, int64_t number, int64_t vocab, data::TokenWidth width, bool keys,
-                         bool signatures)
+ShardWriter::ShardWriter(base::Path folder, int64_t number, bool keys, bool signatures)
     : folder_(std::move(folder)),
       number_(number),
-      vocab_(vocab),
-      width_(width),
       bin_(shard_path(folder_, number, ".bin")),
       lengths_(shard_path(folder_, number, ".lengths")) {
   if (keys) keys_.emplace(shard_path(folder_, number, ".keys"));
@@ -86,11 +83,8 @@ ShardWriter::ShardWriter(base::Path folder, int64_t number, int64_t vocab, data:
 }
 
 void ShardWriter::add(const EncodedDocument& document) {
-  const auto length = static_cast<int32_t>(document.ids.size());
-  packed_.clear();
-  data::pack_tokens(document.ids, vocab_, width_, packed_);
-  bin_.write(packed_);
-  lengths_.write(std::as_bytes(std::span(&length, 1)));
+  bin_.write(document.tokens);
+  lengths_.write(std::as_bytes(std::span(&document.length, 1)));
   if (keys_) keys_->write(std::as_bytes(std::span(&document.key, 1)));
   if (signatures_) signatures_->write(std::as_bytes(std::span(document.signature)));
 }

@@ -43,25 +43,23 @@ std::optional<ShardRecord> finished_shard(const base::Path& folder, int64_t numb
 
 // A document that is kept, as far as one can see within its shard.
 struct EncodedDocument {
-  std::vector<int32_t> ids;
+  std::vector<std::byte> tokens;  // packed
+  int32_t length = 0;             // in tokens
   base::Hash key;
   Signature signature;
 };
 
 class ShardWriter {
  public:
-  ShardWriter(base::Path folder, int64_t number, int64_t vocab, data::TokenWidth width, bool keys,
-              bool signatures);
+  ShardWriter(base::Path folder, int64_t number, bool keys, bool signatures);
   void add(const EncodedDocument& document);
   void finish(const ShardRecord& record);
 
  private:
   base::Path folder_;
-  int64_t number_, vocab_;
-  data::TokenWidth width_;
+  int64_t number_;
   base::AtomicFile bin_, lengths_;
   std::optional<base::AtomicFile> keys_, signatures_;
-  std::vector<std::byte> packed_;
 };
 
 // The documents of all shards, numbered through. The files are mapped.

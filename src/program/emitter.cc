@@ -102,7 +102,7 @@ CommId Emitter::comm(const AtomList& atoms, Traffic traffic) {
 }
 
 StreamId Emitter::stream_of(const AtomList& atoms, Traffic traffic) {
-  if (traffic == Traffic::State) return stream_named("dp");
+  if (traffic == Traffic::State) return stream_named(std::string(kStateStream));
   const layout::Axis axis = mesh().atom(atoms.front()).axis;
   return stream_named(is_data(axis) ? "dp.values" : std::string(to_string(axis)));
 }

@@ -1,5 +1,7 @@
 #include "program/lifetimes.h"
 
+#include <algorithm>
+
 namespace quintet::program {
 
 namespace {
@@ -21,9 +23,34 @@ int end_of_send(const std::vector<Instr>& instrs, int send) {
   return send;
 }
 
+using Ends = std::vector<std::vector<BufferId>>;  // by instruction: the buffers that end with it
+
+// Buffers that end on the stream of reductions are in flight while the compute stream goes on. Those of one
+// block end with the next block's instead, so that two blocks alternate between two places; the bytes of a
+// single place would be written again at once, which waits for the reduction.
+void end_with_next_block(const std::vector<Instr>& instrs, StreamId reductions, Ends& ends) {
+  struct Run {
+    int block;
+    size_t last;  // instruction
+    std::vector<BufferId> buffers;
+  };
+  std::vector<Run> runs;
+  for (size_t i = 0; i < instrs.size(); ++i) {
+    if (instrs[i].stream != reductions || instrs[i].repeated || ends[i].empty()) continue;
+    if (runs.empty() || runs.back().block != instrs[i].block) runs.push_back({instrs[i].block, i, {}});
+    runs.back().last = i;
+    runs.back().buffers.insert(runs.back().buffers.end(), ends[i].begin(), ends[i].end());
+    ends[i].clear();
+  }
+  for (size_t r = 0; r < runs.size(); ++r) {
+    std::vector<BufferId>& at = ends[runs[std::min(r + 1, runs.size() - 1)].last];
+    at.insert(at.end(), runs[r].buffers.begin(), runs[r].buffers.end());
+  }
+}
+
 }  // namespace
 
-void insert_frees(Program& program) {
+void insert_frees(Program& program, int gradient_blocks) {
   struct Touch {
     int first_body = -1, last_body = -1, last_instr = -1;
     bool between_stages = false;  // sent to or received from another stage
@@ -47,7 +74,7 @@ void insert_frees(Program& program) {
       for (const Operand& o : instrs[i].out) touch(o);
     }
   }
-  std::vector<std::vector<std::vector<BufferId>>> ends(program.bodies.size());
+  std::vector<Ends> ends(program.bodies.size());
   for (size_t b = 0; b < program.bodies.size(); ++b) ends[b].resize(program.bodies[b].instrs.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& buffer = program.buffers[i];
@@ -65,6 +92,12 @@ void insert_frees(Program& program) {
           BufferId(static_cast<int32_t>(i)));
     }
   }
+  if (gradient_blocks > 1)
+    for (size_t s = 0; s < program.streams.size(); ++s)
+      if (program.streams[s].name == kStateStream)
+        for (size_t b = 0; b < program.bodies.size(); ++b)
+          if (program.bodies[b].kind == BodyKind::Backward || program.bodies[b].kind == BodyKind::Weight)
+            end_with_next_block(program.bodies[b].instrs, StreamId(static_cast<int32_t>(s)), ends[b]);
   for (size_t b = 0; b < program.bodies.size(); ++b) {
     std::vector<Instr> with_frees;
     with_frees.reserve(program.bodies[b].instrs.size() * 2);

@@ -9,6 +9,9 @@ namespace quintet::program {
 
 // Sets Scope::Micro on buffers that several bodies of a micro-batch use, or that are sent between pipeline
 // stages, and inserts Free. Bodies are in the order in which a micro-batch passes through them.
-void insert_frees(Program& program);
+//
+// gradient_blocks = 2: what the reduction of a block's gradients reads lasts until the next block's is
+// issued, so that the next block is computed in other bytes while the reduction is in flight.
+void insert_frees(Program& program, int gradient_blocks = 1);
 
 }  // namespace quintet::program

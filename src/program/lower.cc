@@ -215,7 +215,10 @@ class GraphLowering {
     if (v.kind == graph::ValueKind::Input) {
       if (v.input.kind == InputKind::Seed) return operand = e_.scalar(scalars::kSeed);
       if (v.input.kind == InputKind::DropoutKey) return operand = e_.scalar(scalars::kDropoutKey);
-      if (v.input.kind == InputKind::LossScale) return operand = e_.scalar(scalars::kLossScale);
+      if (v.input.kind == InputKind::LossScale) {
+        const bool shares = e_.program().has_scalar(scalars::kAuxiliarySeed);
+        return operand = e_.scalar(shares ? scalars::kAuxiliarySeed : scalars::kLossScale);
+      }
       for (const InputPlace& input : e_.program().inputs)
         if (input.spec == v.input) return operand = {input.buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
@@ -552,7 +555,7 @@ void sort_comms(Program& p) {
 // Inputs and results of the run, then the scalars that outlive a step. The step may ask the host for more
 // inputs than every step does.
 std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states,
-                                     const layout::FlatStep* step) {
+                                     const layout::FlatStep* step, bool has_shares) {
   using Kind = ScalarKind;
   const auto scalar = [](std::string_view name, Kind kind, graph::DType dtype = graph::DType::F64,
                          double initial = 0) {
@@ -565,12 +568,23 @@ std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states
     if (step != nullptr && std::any_of(step->graph.values().begin(), step->graph.values().end(),
                                        [&](const graph::Value& v) { return v.name == name; }))
       table.push_back(scalar(name, Kind::Input));
+  if (has_shares) table.push_back(scalar(scalars::kStepShare, Kind::Input));
   for (const std::string_view name : {scalars::kSeed, scalars::kLoss, scalars::kSumSquares, scalars::kNorm,
                                       scalars::kClipScale, scalars::kOk})
     table.push_back(scalar(name, Kind::Result));
+  if (has_shares) table.push_back(scalar(scalars::kAuxiliarySeed, Kind::Result));
   for (const graph::StateDecl& s : states)
     if (s.role == graph::Role::Scalar) table.push_back(scalar(s.name, Kind::State, s.type.dtype, s.initial));
   return table;
+}
+
+// Auxiliary losses are means over the micro-batches of a whole step: smaller ones scale them.
+bool has_shares(const Graphs& graphs) {
+  if (graphs.train == nullptr || graphs.variants.empty()) return false;
+  const std::vector<graph::Value>& values = graphs.train->graph.values();
+  return std::any_of(values.begin(), values.end(), [](const graph::Value& v) {
+    return v.kind == graph::ValueKind::Input && v.input.kind == InputKind::LossScale;
+  });
 }
 
 // In a pipeline several micro-batches are in flight at once, each with its own inputs. Entries share them:
@@ -686,7 +700,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   Program program{.rank = options.rank, .world = layout.mesh.world()};
   program.streams.push_back({"compute"});
   Emitter e(program, layout, options);
-  program.scalar_table = scalar_table(*graphs.states, graphs.step);
+  program.scalar_table = scalar_table(*graphs.states, graphs.step, has_shares(graphs));
   program.scalars = e.add_buffer("scalars", static_cast<int64_t>(program.scalar_table.size()) * kScalarBytes,
                                  MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);

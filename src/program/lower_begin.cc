@@ -44,6 +44,11 @@ void lower_begin(Emitter& e, const graph::Graph& graph) {
   e.emit({.op = &graph::kCountToSeed,
           .in = {e.scalar(scalars::kCount), e.scalar(scalars::kLossScale)},
           .out = {e.scalar(scalars::kSeed)}});
+  if (p.has_scalar(scalars::kAuxiliarySeed))
+    e.emit({.op = &graph::kCountToSeed,
+            .in = {e.scalar(scalars::kStepShare), e.scalar(scalars::kLossScale)},
+            .out = {e.scalar(scalars::kAuxiliarySeed)},
+            .note = "auxiliary losses of a smaller step"});
   find_scales(e, graph);
 }
 

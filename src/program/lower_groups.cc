@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "layout/saved_share.h"
 #include "layout/state_table.h"
 #include "program/lowering.h"
 
@@ -71,12 +72,8 @@ std::pair<int, const Segment*> GroupLowering::find(const std::string& param) con
 }
 
 std::pair<int64_t, int64_t> GroupLowering::range_of(int group, RankId rank) const {
-  const layout::Layout& layout = emitter_.layout();
-  const Group& g = groups_[static_cast<size_t>(group)];
-  // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
-  if (!g.trainable && layout.zero < 3) return {0, g.count};
-  const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
-  return {layout.mesh.index(rank, g.data.shard) * range, range};
+  const auto [first, count] = layout::own_range(groups_[static_cast<size_t>(group)], emitter_.layout(), rank);
+  return {first, count};
 }
 
 bool GroupLowering::gathered(int group) const {

@@ -255,11 +255,13 @@ class StepLowering {
     for (const ValueId in : node.inputs) add(in, false);
     const std::vector<int> in_order = groups;
     for (const ValueId out : node.outputs) add(out, true);
-    std::vector<FlatRange> ranges = ranges_of(index, in_order);
+    Instr momentum{
+        .op = &graph::kMuonMomentum, .attrs = {{"momentum", node.attrs.real("momentum")}}, .note = "update"};
+    if (node.attrs.find("seed") != nullptr) momentum.attrs.set("seed", node.attrs.integer("seed"));
+    set_ranges(momentum, index, in_order);
+    std::vector<FlatRange> ranges = flat_ranges(momentum);
     for (FlatRange& r : ranges) r.row = 0;  // momentum uses neither lr nor weight decay
-    Instr momentum{.op = &graph::kMuonMomentum,
-                   .attrs = {{"momentum", node.attrs.real("momentum")}, {"ranges", to_attribute(ranges)}},
-                   .note = "update"};
+    momentum.attrs.set("ranges", to_attribute(ranges));
     for (const int group : in_order) {
       momentum.in.push_back(update.groups.at(group).gradient);
       momentum.out.push_back(update.groups.at(group).momentum);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "program/program.h"
 
@@ -63,6 +65,10 @@ std::string_view to_string(BodyKind k) {
       return "measure";
   }
   return "?";
+}
+
+bool Program::has_scalar(std::string_view name) const {
+  return std::any_of(scalar_table.begin(), scalar_table.end(), [&](const auto& s) { return s.name == name; });
 }
 
 int Program::scalar_slot(std::string_view name) const {

@@ -22,6 +22,7 @@ using BufferId = base::Id<struct BufferTag>;
 using CommId = base::Id<struct CommTag>;
 using StreamId = base::Id<struct StreamTag>;
 inline constexpr StreamId kComputeStream = StreamId(0);
+inline constexpr std::string_view kStateStream = "dp";  // gathers of parameters, reductions of gradients
 
 enum class MemoryClass : uint8_t {
   Parameters,
@@ -203,6 +204,10 @@ inline constexpr std::string_view kDropoutKey = "dropout_key";         // i64
 // With a guard against spikes: a step whose mean loss or norm exceeds its limit is skipped.
 inline constexpr std::string_view kLossLimit = "loss_limit";
 inline constexpr std::string_view kNormLimit = "norm_limit";
+// With auxiliary losses and steps of several sizes: the micro-batches of this step over those of a whole one.
+inline constexpr std::string_view kStepShare = "step_share";
+// loss scale / step share: the gradient of the auxiliary losses, compiled as means over a whole step.
+inline constexpr std::string_view kAuxiliarySeed = "auxiliary_seed";
 inline constexpr std::string_view kSeed = "seed";  // of the backward pass: loss scale / count
 inline constexpr std::string_view kLoss = "loss";  // sum over the valid tokens
 inline constexpr std::string_view kSumSquares =
@@ -294,6 +299,7 @@ struct Program {
       if (place.buffer == id) return &place;
     return nullptr;
   }
+  bool has_scalar(std::string_view name) const;
   int scalar_slot(std::string_view name) const;  // an unknown name is an InternalError
   int num_scalar_inputs() const;
   const GroupSlot* find_slot(int group, std::string_view slot) const;  // null: the group has none

@@ -104,6 +104,13 @@ std::string to_text(const Comparison& report) {
                     fmt::format("{:.1f}", row.predicted_memory),
                     row.memory_scored() ? fmt::format("{:+.1f} %", 100 * row.memory_error()) : "-");
   }
+  std::string neutral;
+  for (const ComparedRun& row : report.rows)
+    if (row.mapping.run)
+      for (const std::string& note : row.mapping.run->assumed)
+        if (note.find("neutral terms") != std::string::npos)
+          neutral += fmt::format("  {:<10} {}\n", row.published.id, note);
+  if (!neutral.empty()) text += "\nnot calibrated:\n" + neutral;
   text += table("source", report.by_source);
   text += table("accelerator", report.by_accelerator);
   text += table("stack", report.by_stack);

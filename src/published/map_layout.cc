@@ -54,6 +54,8 @@ void shard(const PublishedRun& row, const Source& source, int64_t dp, config::Pa
   }
   if (p.dp_shard * p.cp == 1) p.zero = 0;
   if (p.zero != 3) p.reshard_after_forward = {};
+  // The terms of other software were fitted with reductions that the next block waits for.
+  if (p.zero >= 2) p.gradient_blocks = 1;
 }
 
 // As Megatron does: equal numbers of blocks; where that does not divide evenly, the embedding and the head

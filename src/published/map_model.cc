@@ -23,9 +23,9 @@ struct Widths {
 };
 
 Widths parse_ffn(const std::string& text, const std::string& id) {
-  static const std::regex plain(R"(\s*(\d+)\s*)");
+  static const std::regex plain(R"(\s*(\d{1,15})\s*)");
   static const std::regex moe(
-      R"(\s*(?:(\d+)\s*dense\s*/\s*)?(\d+)\s*x\s*(\d+)\s*experts(?:\s*top\s*(\d+))?(.*))");
+      R"(\s*(?:(\d{1,15})\s*dense\s*/\s*)?(\d{1,15})\s*x\s*(\d{1,9})\s*experts(?:\s*top\s*(\d{1,9}))?(.*))");
   std::smatch m;
   Widths w;
   if (std::regex_match(text, m, plain)) {

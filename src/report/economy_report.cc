@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,13 +13,13 @@ namespace quintet::report {
 
 double parse_tokens(std::string_view text) {
   const std::string word(text);
-  char* end = nullptr;
-  const double number = std::strtod(word.c_str(), &end);
-  const std::string unit(end);
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  const std::string_view unit(end, static_cast<size_t>(word.data() + word.size() - end));
   double factor = 0;
   for (const auto& [name, value] : {std::pair{"", 1.0}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}})
     if (unit == name) factor = value;
-  if (end == word.c_str() || factor == 0 || !std::isfinite(number) || number <= 0)
+  if (error != std::errc() || factor == 0 || !std::isfinite(number) || number <= 0)
     base::fail_user(
         "'{}' is not a number of tokens; expected a positive number with K, M, B or T, such as 15T or 300B",
         word);

@@ -80,12 +80,13 @@ void add_search(const search::SearchResult& s, PageParts& parts) {
                                                          plan::seconds_text(s.bound_seconds)));
 }
 
-void add_verdict(const advice::Verdict& v, PageParts& parts) {
+void add_verdict(const advice::Verdict& v, const std::string& fastest, PageParts& parts) {
   for (const advice::Rung& r : v.rungs) parts.strategies.push_back({r.name, r.text});
   if (v.answer >= 0)
     parts.strategy_note =
         fmt::format("The simplest whose step takes at most {:.0f} % longer than the fastest: {}.",
                     100 * (advice::kNearBest - 1), v.rungs[static_cast<size_t>(v.answer)].name);
+  if (!fastest.empty()) parts.strategy_note += fmt::format(" Everything else here is about {}", fastest);
 }
 
 void add_assumptions(const plan::Report& report, const Findings& b, PageParts& parts) {
@@ -111,10 +112,19 @@ void add_assumptions(const plan::Report& report, const Findings& b, PageParts& p
 
 }  // namespace
 
+std::string fastest_beside_verdict(const Findings& b) {
+  if (!b.verdict || b.verdict->answer < 0 || !b.search || b.search->best.empty()) return {};
+  const std::optional<plan::Report>& answer = b.verdict->rungs[static_cast<size_t>(b.verdict->answer)].report;
+  const plan::Report& best = b.search->best.front().report;
+  if (!answer || answer->recipe == best.recipe) return {};
+  return fmt::format("the fastest layout found, {}: {}.", plan::seconds_text(best.time.step),
+                     search::layout_words(best.recipe));
+}
+
 PageParts page_parts(const plan::Report& report, const Findings& b) {
   PageParts parts;
   if (b.search) add_search(*b.search, parts);
-  if (b.verdict) add_verdict(*b.verdict, parts);
+  if (b.verdict) add_verdict(*b.verdict, fastest_beside_verdict(b), parts);
   parts.warnings = advice::warnings_of(report);
   add_assumptions(report, b, parts);
   if (b.advice)

@@ -30,6 +30,9 @@ struct Findings {
   std::optional<Emit> emitted;  // the recipe written, if any
 };
 
+// Names the layout of the plan where it is not the one that the verdict recommends; else empty.
+std::string fastest_beside_verdict(const Findings& findings);
+
 // One JSON object: the report's own fields (to_json(Report)), then "verdict", "search", "advice", "scaling"
 // and "economy" if present. Without a report (a search that found nothing) it has "fits": false and its own
 // "notes".

@@ -25,6 +25,11 @@ std::string bar(int done, int most) {
   return std::string(static_cast<size_t>(full), '#') + std::string(static_cast<size_t>(kWidth - full), '.');
 }
 
+std::string plan_beside_verdict(const Findings& b) {
+  const std::string fastest = fastest_beside_verdict(b);
+  return fastest.empty() ? std::string() : fmt::format("the plan below is that of {}\n", fastest);
+}
+
 }  // namespace
 
 std::optional<config::Recipe> search_layout(const FindingsOptions& o, const SearchFor& what,
@@ -89,7 +94,7 @@ void add_findings(const FindingsOptions& o, const plan::Report& report, Findings
 }
 
 std::string text_before(const Findings& b, const plan::Assumptions& assumptions) {
-  std::string out = (b.verdict ? advice::to_text(*b.verdict) + "\n" : "") +
+  std::string out = (b.verdict ? advice::to_text(*b.verdict) + plan_beside_verdict(b) + "\n" : "") +
                     (b.search ? search::to_text(*b.search, assumptions) : "");
   if (b.emitted) {
     out += fmt::format("wrote {}\n", b.emitted->file);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/output_path.h"
+
 namespace quintet::schedule {
 namespace {
 
@@ -88,9 +90,10 @@ std::string svg_gantt(const Schedule& s, const Timeline& line) {
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
       "{1:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "font-family=\"sans-serif\" font-size=\"10\">\n<!-- {3} -->\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n"
       "<text x=\"8\" y=\"20\" font-size=\"13\">{2}</text>\n",
-      width, height, escaped(summary(s, line)));
+      width, height, escaped(summary(s, line)), base::kPageMark);
   for (int rank = 0; rank < s.stages; ++rank) {
     const double y = kTop + kRow * rank;
     out += fmt::format("<text x=\"8\" y=\"{:.1f}\">rank {}</text>\n", y + 15, rank);

@@ -18,9 +18,9 @@ Schedule gpipe(int p, int m);
 Schedule one_f_one_b(int p, int m);
 
 // Interleaved 1F1B over `chunks` virtual stages per rank. Micro-batches pass through the chunks in groups: a
-// whole group through chunk 0, then through chunk 1, and so on. `group` is at least p (0: p). The last group
-// may be smaller but must still be at least p (the remainder rule); otherwise ranks would wait for each other
-// at the end of every chunk.
+// whole group through chunk 0, then through chunk 1, and so on. `group` is at least p (0: p). What is left
+// after whole groups is a last group of its own if it has at least p micro-batches, else it is spread over
+// the others, the first of them first; fewer than `group` micro-batches are one group.
 Schedule interleaved(int p, int chunks, int m, int group = 0);
 
 // Zero bubble with 1F1B's memory: B runs at once; W on rank r is delayed by r micro-batches.
@@ -43,7 +43,8 @@ Schedule dualpipev(int p, int m);
 
 // By the name used in recipes: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipev.
 // `chunks` must be what the schedule requires (0: its default; interleaved: 2).
-Schedule make_schedule(std::string_view name, int p, int chunks, int m);
+// `group` is interleaved's (0: p).
+Schedule make_schedule(std::string_view name, int p, int chunks, int m, int group = 0);
 std::span<const std::string> schedule_names();
 
 }  // namespace quintet::schedule

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <charconv>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -55,9 +56,10 @@ std::string cell(const Row& row, std::string_view key) {
 
 double number(const Row& row, std::string_view key) {
   const std::string text = cell(row, key);
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0') base::fail_user("column {}: expected a number, found '{}'", key, text);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    base::fail_user("column {}: expected a number, found '{}'", key, text);
   return value;
 }
 

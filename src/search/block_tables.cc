@@ -50,7 +50,7 @@ Small make_small(const config::Recipe& r) {
   // in more than having experts, or alternate, each represents itself.
   const config::Moe& moe = r.model.moe;
   const bool runs = r.optimizer.groups.empty() && r.precision.fp8_match.empty() &&
-                    q.memory.recompute_every == 1 && moe.every == 1;
+                    q.memory.recompute_every == 1 && q.memory.recompute_first == 0 && moe.every == 1;
   const int64_t dense = experts ? std::min(moe.first_dense, r.model.layers) : r.model.layers;
   const auto few = [&](int64_t n) { return runs ? std::min<int64_t>(n, 3) : n; };
   q.model.layers = few(dense) + few(r.model.layers - dense);
@@ -220,9 +220,10 @@ bool is_phase_w(const Instr& i) { return i.phase == graph::Phase::W; }
 
 std::string tables_key(const config::Recipe& r) {
   const config::Parallel& p = r.parallel;
-  std::string key = fmt::format("tp{} sp{} cp{} {} u{} m{} r{} e{}", p.tp, p.sequence_parallel, p.cp,
-                                static_cast<int>(p.cp_method), p.ulysses, r.batch.micro,
-                                static_cast<int>(r.memory.recompute), r.memory.recompute_every);
+  std::string key =
+      fmt::format("tp{} sp{} cp{} {} u{} m{} r{} e{} f{}", p.tp, p.sequence_parallel, p.cp,
+                  static_cast<int>(p.cp_method), p.ulysses, r.batch.micro,
+                  static_cast<int>(r.memory.recompute), r.memory.recompute_every, r.memory.recompute_first);
   for (const std::string& op : r.memory.recompute_ops) key += " " + op;
   if (r.model.moe.experts > 0) key += fmt::format(" ep{} etp{}", p.ep, p.etp);
   return key + fmt::format(" c{}", r.loss.chunk);

@@ -209,11 +209,14 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
 // A long schedule is periodic: a shorter one shows what it holds.
 std::shared_ptr<const schedule::Schedule> Bounds::schedule_of(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
-  const int64_t all = r.batch.accumulation, few = kRounds * p.pp + all % p.pp;
+  const int64_t all = r.batch.accumulation, round = p.micro_group > 0 ? p.micro_group : p.pp;
+  const int64_t left = all % round;  // spread over the groups of an interleaved schedule, one each
+  const int64_t few = std::max<int64_t>(kRounds, left) * round + left;
   config::Recipe shorter = r;
   if (all > 2 * few && !config::schedule_file(p.schedule)) shorter.batch.accumulation = few;
   return remembered(
-      mutex_, schedules_, fmt::format("{} {} {} {}", p.schedule, p.pp, p.chunks, shorter.batch.accumulation),
+      mutex_, schedules_,
+      fmt::format("{} {} {} {} {}", p.schedule, p.pp, p.chunks, p.micro_group, shorter.batch.accumulation),
       [&] { return std::make_shared<const schedule::Schedule>(compiler::pipeline_schedule(shorter)); });
 }
 

@@ -23,7 +23,7 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
   const graph::Flops flops = graph::flops_of(model);
   // Rows past an expert's capacity are dropped.
   const double factor = r.model.moe.capacity_factor, dropped = factor > 0 ? std::max(0.0, 1 - factor) : 0;
-  const double products = flops.matmul - dropped * flops.expert_matmul;
+  const double matmuls = flops.matmul - dropped * flops.expert_matmul;
   const hardware::Accelerator& x = a.cluster.accelerator;
   const hardware::Efficiency& e = x.efficiency;
   const hardware::Arithmetic wide = hardware::usable_arithmetic(sim::arithmetic_of(r.precision.compute), x);
@@ -32,7 +32,7 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
   const double share = std::min(1.0, std::max({e.matmul, e.matmul_fp8, e.matmul_fp4}) * a.stack.matmul);
   const double attention =
       matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);
-  least_seconds_ = (products / (matmul * share) + flops.attention_runs / attention) / sequences *
+  least_seconds_ = (matmuls / (matmul * share) + flops.attention_runs / attention) / sequences *
                    static_cast<double>(r.batch.global) / a.cluster.world();
   // Gradients may reuse the bytes of dead activations.
   int64_t stored = 0;

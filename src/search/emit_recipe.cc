@@ -10,9 +10,7 @@ namespace quintet::search {
 EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool from_model) {
   EmittedRecipe e{recipe, {}, {}};
   const hardware::Accelerator& a = cluster.accelerator;
-  if (a.is_nvidia() && recipe.model.moe.receive_bound > 0)
-    e.to_do.push_back("model.moe.receive_bound: GPUs do not run it yet, the recipe is for the CPU");
-  else if (a.is_nvidia() || a.is_cpu())
+  if (a.is_nvidia() || a.is_cpu())
     e.recipe.run.device = a.is_nvidia() ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
   else if (!a.vendor.empty())
     e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", a.title));

@@ -1,10 +1,15 @@
 #include "text/record_reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "base/text.h"
 #include "text/byte_stream.h"
+#include "text/json_file.h"
 
 namespace quintet::text {
 namespace {
@@ -97,12 +102,51 @@ class Lines final : public FileRecords {
   int64_t line_, offset_;
 };
 
+// Whether the first object has a field that is asked for, as far as it was looked at.
+bool has_any(const JsonPeek& peek, const std::vector<std::string>& columns) {
+  if (columns.empty() || peek.first.empty()) return true;
+  const auto first = nlohmann::json::parse(peek.first, nullptr, false);
+  return first.is_object() &&
+         std::ranges::any_of(columns, [&](const std::string& name) { return first.contains(name); });
+}
+
 }  // namespace
 
-FileKind kind_of(const base::Path& path) {
+bool is_json(const base::Path& path) { return without_compression(path).extension() == ".json"; }
+
+FileKind kind_of(const base::Path& path, const std::vector<std::string>& columns) {
   const auto extension = without_compression(path).extension();
   if (extension == ".jsonl" || extension == ".ndjson") return FileKind::Lines;
-  return path.extension() == ".parquet" ? FileKind::Parquet : FileKind::Text;
+  if (path.extension() == ".parquet") return FileKind::Parquet;
+  if (extension != ".json") return FileKind::Text;
+  const JsonPeek peek = peek_json(path);
+  switch (peek.shape) {
+    case JsonShape::Other:
+      return FileKind::Text;
+    case JsonShape::Lines:
+      return FileKind::Lines;
+    case JsonShape::Stream:
+      return FileKind::Objects;
+    case JsonShape::Array:
+    case JsonShape::Single:
+      return has_any(peek, columns) ? FileKind::Objects : FileKind::Text;
+  }
+  return FileKind::Text;
+}
+
+void require_fields(const base::Path& path, const std::vector<std::string>& columns) {
+  if (!is_json(path)) return;
+  const JsonPeek peek = peek_json(path);
+  if (peek.shape != JsonShape::Array || has_any(peek, columns)) return;
+  const auto first = nlohmann::ordered_json::parse(peek.first, nullptr, false);
+  std::vector<std::string> fields;
+  for (const auto& [key, value] : first.items()) fields.push_back(base::printable(key));
+  base::fail_user(
+      "'{}' is an array of objects without the field {}; the first has: {}. Name one of these "
+      "(--field or --template, data.template in a recipe), or rename the file to .txt if the JSON itself is "
+      "the text",
+      path.string(), fmt::join(columns, ", "),
+      fields.empty() ? "none" : fmt::format("{}", fmt::join(fields, ", ")));
 }
 
 RecordReader::RecordReader(std::vector<base::Path> files, std::vector<std::string> columns, Position start)
@@ -113,9 +157,13 @@ RecordReader::RecordReader(std::vector<base::Path> files, std::vector<std::strin
 
 void RecordReader::open_current() {
   const base::Path& path = files_[static_cast<size_t>(position_.file)];
-  switch (kind_of(path)) {
+  kind_ = kind_of(path, columns_);
+  switch (kind_) {
     case FileKind::Lines:
       current_ = std::make_unique<Lines>(path, position_);
+      break;
+    case FileKind::Objects:
+      current_ = open_json_values(path, position_);
       break;
     case FileKind::Parquet:
       current_ = open_parquet(path, columns_, position_.record);
@@ -130,10 +178,10 @@ bool RecordReader::next(Record& record) {
   while (position_.file < static_cast<int64_t>(files_.size())) {
     const base::Path& path = files_[static_cast<size_t>(position_.file)];
     record.file = position_.file;
-    record.kind = kind_of(path);
     record.damage.clear();
     try {
       if (!current_) open_current();
+      record.kind = kind_;
       if (current_->next(record)) {
         position_.record = record.number;
         position_.offset = current_->offset();
@@ -141,6 +189,7 @@ bool RecordReader::next(Record& record) {
       }
       finished_.push_back({position_.file, current_->checksum()});
     } catch (const DamagedFile& error) {
+      record.kind = kind_;
       record.bytes.clear();
       record.number = position_.record + 1;
       record.damage = error.what();

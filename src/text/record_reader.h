@@ -1,7 +1,8 @@
 // Records of raw input files, in order: a text file is one record, a line of a .jsonl (or .ndjson) file is
-// one, a row of a .parquet file is one. Text and lines may be compressed (.gz, .zst). What a record's text
-// is, follows from a DocumentFormat (text/document.h): reading is sequential, that part can run on many
-// threads.
+// one, a row of a .parquet file is one. A .json file is what its contents are: JSON lines, an array whose
+// objects are records, or a text (json_file.h). All but Parquet may be compressed (.gz, .zst). What a
+// record's text is, follows from a DocumentFormat (text/document.h): reading is sequential, that part can
+// run on many threads.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,14 @@
 
 namespace quintet::text {
 
-enum class FileKind { Text, Lines, Parquet };
-FileKind kind_of(const base::Path& path);
+enum class FileKind { Text, Lines, Objects, Parquet };
+// By name, of a .json file also by contents. JSON lines are records always. An array, or a single object, is
+// text where its first object has none of `columns`: source trees have such files. Empty columns: any.
+FileKind kind_of(const base::Path& path, const std::vector<std::string>& columns);
+bool is_json(const base::Path& path);  // .json, also compressed
+// A named .json file that would be text although it is an array of objects is a UserError that lists their
+// fields.
+void require_fields(const base::Path& path, const std::vector<std::string>& columns);
 
 // A longer document is damaged input: one record is held in memory.
 inline constexpr int64_t kLongestRecord = int64_t{1} << 30;
@@ -25,14 +32,14 @@ struct Record {
   FileKind kind = FileKind::Text;
   std::string bytes;   // the text, or a JSON object
   int64_t file = 0;    // index in the list of files
-  int64_t number = 0;  // 1-based line or row
+  int64_t number = 0;  // 1-based line, object or row
   std::string damage;  // why the record cannot be read; then the rest of the file cannot either
 };
 
 // Where the next record begins. Opening a reader there gives the records that would have followed.
 struct Position {
   int64_t file = 0;
-  int64_t record = 0;  // lines or rows before it
+  int64_t record = 0;  // lines, objects or rows before it
   int64_t offset = 0;  // bytes of decompressed contents before it; 0 in Parquet files
   friend bool operator==(const Position&, const Position&) = default;
 };
@@ -76,7 +83,8 @@ class RecordReader {
   std::vector<base::Path> files_;
   std::vector<std::string> columns_;
   Position position_;
-  int64_t consumed_ = 0;  // of files before the current one
+  int64_t consumed_ = 0;            // of files before the current one
+  FileKind kind_ = FileKind::Text;  // of the current file
   std::unique_ptr<FileRecords> current_;
   std::vector<FinishedFile> finished_;
 };

@@ -1,5 +1,5 @@
-// Regular expressions with Unicode classes and look-around, by PCRE2 with its just-in-time compiler. Its
-// classes are those of the Unicode version of the installed library.
+// Regular expressions as the `tokenizers` package reads them (oniguruma.h), by PCRE2 with its just-in-time
+// compiler. Classes are those of Unicode 16 whatever version the installed library has.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace quintet::tokenizer {
 
 class Regex {
  public:
-  // UserError with the position when the expression is not one that PCRE2 accepts.
+  // UserError with the position when the expression is not valid, or is one that is not translated.
   explicit Regex(std::string_view expression);
   ~Regex();
   Regex(Regex&&) noexcept;

@@ -6,21 +6,16 @@
 #include <cstring>
 #include <memory>
 
+#include "tokenizer/code_set.h"
+
 namespace quintet::tokenizer {
 namespace {
 
 using enum Category;
-struct Range {
-  char32_t begin;
-  Category category;
-};
-constexpr Range kRanges[] = {
+constexpr CategoryRun kRanges[] = {
 #include "tokenizer/unicode_ranges.inc"
 };
 
-struct CodeRun {
-  char32_t first, last;
-};
 #include "tokenizer/unicode_exceptions.inc"
 
 template <size_t N>
@@ -142,9 +137,11 @@ size_t valid_prefix(std::string_view text) {
 
 const std::array<uint8_t, 0x110000>& detail::kClasses = all_classes();
 
+std::span<const CategoryRun> category_runs() { return kRanges; }
+
 Category category(char32_t code) {
   const auto after = std::upper_bound(std::begin(kRanges), std::end(kRanges), code,
-                                      [](char32_t c, const Range& range) { return c < range.begin; });
+                                      [](char32_t c, const CategoryRun& run) { return c < run.begin; });
   return (after - 1)->category;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,12 @@ enum class Category : uint8_t {
   Cn,
 };
 Category category(char32_t code);
+// Where each run of code points of one category begins, ascending from 0.
+struct CategoryRun {
+  char32_t begin;
+  Category category;
+};
+std::span<const CategoryRun> category_runs();
 
 // Bits of a code point's class, from its category; kSpace is the property White_Space.
 enum : uint8_t {

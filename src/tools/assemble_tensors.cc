@@ -162,14 +162,14 @@ class Move {
     for (size_t i = 0; i < u.size(); ++i)
       u[i] = direction(m, v, i) + decay_ * s.weight_decay * before.values[i];
     const double weight = norm_of(before.values), change = norm_of(u);
-    const double ratio = s.row % 2 == 1 && weight > 0 && change > 0 ? weight / change : 1;
+    const double ratio = s.row % 2 == 1 && weight > 0 && change > 0 ? limited(weight / change) : 1;
     for (size_t i = 0; i < u.size(); ++i) moves[i] -= lr_ * s.lr_factor * ratio * u[i];
   }
   void lars(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor* velocity,
             const Tensor& gradient, const Tensor& before) const {
     const double weight = norm_of(before.values), size = clip_ * norm_of(gradient.values);
     const double ratio = s.row % 2 == 1 && weight > 0 && size > 0
-                             ? o_.trust * weight / (size + decay_ * s.weight_decay * weight)
+                             ? limited(o_.trust * weight / (size + decay_ * s.weight_decay * weight))
                              : 1;
     for (size_t i = 0; i < moves.size(); ++i)
       moves[i] -= velocity ? velocity->values[i]
@@ -178,6 +178,10 @@ class Move {
   }
 
  private:
+  double limited(double ratio) const {
+    const auto& [least, largest] = o_.ratio_limits;
+    return largest > 0 ? std::clamp(ratio, least, largest) : std::max(ratio, least);
+  }
   double direction(const Tensor& m, const Tensor& v, size_t i) const {
     return (m.values[i] / correct1_) / (std::sqrt(v.values[i] / correct2_) + o_.eps);
   }

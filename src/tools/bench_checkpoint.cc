@@ -4,10 +4,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/json.h"
 #include "base/plural.h"
 #include "base/text.h"
@@ -61,6 +63,24 @@ double link_rate(train::Rank& rank) {
   return best;
 }
 
+// What a copy of the rank's staged bytes takes at least, where they are in host memory; all ranks at once.
+class PlainCopy {
+ public:
+  explicit PlainCopy(int64_t bytes) : from_(bytes), to_(bytes) {
+    std::memset(from_.data(), 1, static_cast<size_t>(bytes));
+    std::memset(to_.data(), 2, static_cast<size_t>(bytes));
+  }
+  double seconds(comm::World& world) {
+    world.world().barrier();
+    const int64_t begin = base::now_ns();
+    std::memcpy(to_.data(), from_.data(), static_cast<size_t>(from_.size()));
+    return seconds_since(begin);
+  }
+
+ private:
+  base::DirectBuffer from_, to_;  // huge pages, as the staging memory
+};
+
 }  // namespace
 
 double CheckpointBench::median(double Round::*what) const {
@@ -98,8 +118,11 @@ CheckpointBench bench_checkpoint(config::Recipe recipe, const CheckpointBenchOpt
       bench.bytes_first = checkpoints.staging_bytes();
       bench.link_rate = link_rate(rank);
     }
+    std::optional<PlainCopy> plain;
+    if (!rank.executor().stages_by_itself()) plain.emplace(std::max<int64_t>(1, checkpoints.staging_bytes()));
     for (int64_t n = 1; n <= options.rounds; ++n) {
       Round round;
+      if (plain) round.memcpy = plain->seconds(world);
       world.world().barrier();
       const int64_t begin = base::now_ns();
       const double cpu = cpu_seconds();
@@ -154,6 +177,7 @@ std::string to_table(const CheckpointBench& b) {
         bytes == 0 ? "" : fmt::format("  {:7.2f} GB/s", static_cast<double>(bytes) / seconds / 1e9));
   };
   line("stop", b.median(&Round::stop), 0);
+  line("memcpy", b.median(&Round::memcpy), b.bytes_first);
   line("copy", b.median(&Round::copy), b.bytes_first);
   line("save", b.median(&Round::save), b.bytes);
   line("load", b.median(&Round::load), b.bytes);
@@ -166,6 +190,7 @@ std::string to_json(const CheckpointBench& b) {
   nlohmann::ordered_json rounds = nlohmann::ordered_json::array();
   for (const Round& r : b.rounds)
     rounds.push_back({{"stop", r.stop},
+                      {"memcpy", r.memcpy},
                       {"copy", r.copy},
                       {"save", r.save},
                       {"load", r.load},

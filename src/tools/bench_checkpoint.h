@@ -20,11 +20,12 @@ struct CheckpointBench {
   int64_t bytes = 0;        // of the state, over all ranks
   int64_t bytes_first = 0;  // that rank 0 copies and writes
   int64_t files = 0;        // shards of a checkpoint
-  // By round. `stop` is the time for which training stops, `copy` that until rank 0's copy is in host memory,
+  // By round. `stop` is the time for which training stops, `memcpy` that of copying as many bytes of host
+  // memory on all ranks and nothing else, `copy` that until rank 0's copy is in host memory,
   // `save` that until the checkpoint is complete on disk, `load` that of reading it back from the disk, and
   // `load_cached` that of reading it from the page cache.
   struct Round {
-    double stop = 0, copy = 0, save = 0, load = 0, load_cached = 0;
+    double stop = 0, memcpy = 0, copy = 0, save = 0, load = 0, load_cached = 0;
     double save_cpu = 0, load_cpu = 0;  // processor seconds that all ranks used for it
   };
   std::vector<Round> rounds;

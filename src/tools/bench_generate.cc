@@ -92,12 +92,14 @@ GenerateBench bench_generate(const base::Path& path, const GenerateBenchOptions&
     generate::GeneratorOptions options{.batch = o.batch,
                                        .threads = threads,
                                        .local_rank = world.rank().value,
+                                       .draw = false,
                                        .capture = o.capture,
                                        .log = how.log};
     generate::Generator generator(recipe, world, generate::serving_for(recipe, requests, options), options);
-    source.load(generator.rank());
+    const int64_t begin = base::now_ns();
+    const int64_t loaded = source.load(generator.rank());
+    const double load = base::seconds_since(begin), setup = base::seconds_since(start);
     exec::Executor& executor = generator.rank().executor();
-    const double setup = base::seconds_since(start);
     const auto ignore = [](size_t, int32_t) { return false; };
     // The first two rounds measure memory, the second and third steps of an entry capture it.
     std::vector<generate::Request> brief = requests;
@@ -119,6 +121,8 @@ GenerateBench bench_generate(const base::Path& path, const GenerateBenchOptions&
     std::sort(steps.begin(), steps.end());
     bench.device = executor.device_name();
     bench.setup_seconds = setup;
+    bench.load_seconds = load;
+    bench.loaded_bytes = loaded;
     bench.prefill_seconds = static_cast<double>(times.prefill_ns) * 1e-9;
     bench.prefill_tokens_per_s = static_cast<double>(times.prompt_tokens) / bench.prefill_seconds;
     bench.step_seconds = static_cast<double>(steps[steps.size() / 2]) * 1e-9;
@@ -142,18 +146,29 @@ GenerateBench bench_generate(const base::Path& path, const GenerateBenchOptions&
   return bench;
 }
 
+namespace {
+
+std::string loading(const GenerateBench& b) {
+  if (b.loaded_bytes == 0) return "";
+  const double gigabytes = static_cast<double>(b.loaded_bytes) * 1e-9;
+  return fmt::format(", of which loading {:.2f} GB {:.2f} s, {:.2f} GB/s", gigabytes, b.load_seconds,
+                     gigabytes / b.load_seconds);
+}
+
+}  // namespace
+
 std::string to_table(const GenerateBench& b) {
   return fmt::format(
       "{}: {}, {}, {} tensor-parallel rank{}\n"
       "batch {}, prompts of {} tokens, {} new tokens each\n"
-      "set up    {:.1f} s\n"
+      "set up    {:.1f} s{}\n"
       "prefill   {:.3f} s, {:.0f} tokens/s\n"
       "decode    {:.3f} ms per step (fastest {:.3f}, slowest {:.3f}), {:.1f} tokens/s\n"
       "floor     {:.3f} ms: {:.3f} GB of weights and {:.3f} GB of cache at {:.0f} GB/s, measured\n"
       "achieved  {:.0f} GB/s, {:.1f} % of the floor's\n"
       "memory    {} bytes planned, {} touched\n",
       b.name, b.device, b.dtype, b.tp, b.tp == 1 ? "" : "s", b.batch, b.prompt_tokens, b.new_tokens,
-      b.setup_seconds, b.prefill_seconds, b.prefill_tokens_per_s, b.step_seconds * 1e3,
+      b.setup_seconds, loading(b), b.prefill_seconds, b.prefill_tokens_per_s, b.step_seconds * 1e3,
       b.fastest_seconds * 1e3, b.slowest_seconds * 1e3, b.tokens_per_s, b.floor_seconds * 1e3,
       static_cast<double>(b.weight_bytes) * 1e-9, static_cast<double>(b.cache_bytes) * 1e-9,
       b.read_bytes_per_s * 1e-9, b.achieved_bytes_per_s * 1e-9, 100 * b.floor_seconds / b.step_seconds,
@@ -169,6 +184,8 @@ std::string to_json(const GenerateBench& b) {
                                        {"prompt_tokens", b.prompt_tokens},
                                        {"new_tokens", b.new_tokens},
                                        {"setup_seconds", b.setup_seconds},
+                                       {"load_seconds", b.load_seconds},
+                                       {"loaded_bytes", b.loaded_bytes},
                                        {"prefill_seconds", b.prefill_seconds},
                                        {"prefill_tokens_per_s", b.prefill_tokens_per_s},
                                        {"step_seconds", b.step_seconds},

@@ -18,6 +18,8 @@ struct GenerateBench {
   std::string name, device, dtype;
   int64_t tp = 1, batch = 0, prompt_tokens = 0, new_tokens = 0;
   double setup_seconds = 0;    // compile, allocate, load or draw the weights
+  double load_seconds = 0;     // of which loading
+  int64_t loaded_bytes = 0;    // read from files by this rank
   double prefill_seconds = 0;  // of all prompts together, one after another
   double prefill_tokens_per_s = 0;
   double step_seconds = 0;  // median, without the first steps, which capture

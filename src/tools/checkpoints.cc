@@ -58,14 +58,18 @@ std::string list_checkpoints(const base::Path& path, bool json) {
   const Store store = store_at(path);
   Json list = Json::array();
   std::string text;
-  for (const Entry& entry : store.list()) {
+  std::vector<Entry> entries = store.list();
+  for (Entry& entry : store.abandoned()) entries.push_back(std::move(entry));
+  for (const Entry& entry : entries) {
     const int64_t bytes = bytes_of(entry);
     list.push_back({{"step", entry.step},
                     {"folder", entry.folder.string()},
                     {"complete", entry.complete},
+                    {"set_aside", entry.set_aside},
                     {"bytes", bytes}});
-    text += fmt::format("{:>10}  {:>10}  {}{}\n", entry.step, base::human_bytes(bytes), entry.folder.string(),
-                        entry.complete ? "" : "  (incomplete)");
+    text +=
+        fmt::format("{:>10}  {:>10}  {}{}{}\n", entry.step, base::human_bytes(bytes), entry.folder.string(),
+                    entry.complete ? "" : "  (incomplete)", entry.set_aside ? "  (set aside)" : "");
   }
   return json ? base::json_text(list, 1) + "\n"
               : fmt::format("{:>10}  {:>10}  folder\n{}", "step", "bytes", text);
@@ -102,6 +106,14 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
   line("loss", fmt::format("{:.4f}", state.summary.last_loss));
   line("saved by",
        fmt::format("{} rank{}, quintet {}", num_ranks(m), num_ranks(m) == 1 ? "" : "s", state.version));
+  const auto fact = [&](const char* key) {
+    const auto found = state.environment.find(key);
+    return found == state.environment.end() || !found->is_string() ? std::string()
+                                                                   : found->get<std::string>();
+  };
+  if (!fact("commit").empty()) line("commit", fmt::format("{}, {}", fact("commit"), fact("build")));
+  if (!fact("host").empty())
+    line("host", fmt::format("{}: {}, {}", fact("host"), fact("machine"), fact("device")));
   line("data", fmt::format("{} consumed, {} per epoch", base::counted(state.sequences, "sequence"),
                            base::thousands(state.data.samples)));
   for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind.c_str(), base::human_bytes(bytes));
@@ -131,10 +143,13 @@ std::string verify_checkpoint(const base::Path& path, bool json) {
 std::string prune_checkpoints(const base::Path& path, const checkpoint::Retention& retention, bool dry_run) {
   Store store = store_at(path);
   std::string text;
-  for (const Entry& entry : store.removable(retention))
+  std::vector<Entry> removable = store.removable(retention);
+  for (Entry& entry : store.abandoned()) removable.push_back(std::move(entry));
+  for (const Entry& entry : removable) {
     text += fmt::format("{} {} ({})\n", dry_run ? "would remove" : "removed", entry.folder.string(),
                         base::human_bytes(bytes_of(entry)));
-  if (!dry_run) store.prune(retention);
+    if (!dry_run) store.remove(entry);
+  }
   return text.empty() ? "nothing to remove\n" : text;
 }
 

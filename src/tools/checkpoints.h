@@ -11,6 +11,7 @@ std::string list_checkpoints(const base::Path& path, bool json);
 std::string show_checkpoint(const base::Path& path, bool tensors, bool json);
 // UserError that names the file unless every byte is as saved.
 std::string verify_checkpoint(const base::Path& path, bool json);
+// Also removes those that are set aside.
 std::string prune_checkpoints(const base::Path& path, const checkpoint::Retention& retention, bool dry_run);
 
 }  // namespace quintet::tools

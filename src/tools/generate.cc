@@ -89,6 +89,7 @@ std::vector<Generated> generate_texts(const base::Path& path, const GenerateOpti
     generate::GeneratorOptions mine = how;
     mine.threads = threads;
     mine.local_rank = world.rank().value;
+    mine.draw = false;
     generate::Generator generator(source.recipe, world, serving, mine);
     source.load(generator.rank());
     std::vector<generate::TextStream> streams;
@@ -134,6 +135,32 @@ std::vector<ScoredText> score_texts(const base::Path& path, const std::vector<st
     for (size_t i = 0; i < out.size(); ++i) out[i].log_probs = scores[i].log_probs;
   });
   return out;
+}
+
+std::vector<std::string> score_file(const base::Path& path, const base::Path& file,
+                                    const generate::SourceOptions& options) {
+  std::vector<std::string> texts, lines;
+  for (const generate::Task& task : generate::parse_tasks(base::read_file(file), file.string())) {
+    if (!task.choices.empty()) base::fail_user("{}: --score takes lines of {{\"text\": ...}}", file.string());
+    texts.push_back(task.text);
+  }
+  for (const ScoredText& s : score_texts(path, texts, options)) {
+    double sum = 0;
+    nlohmann::ordered_json probs =
+        nlohmann::ordered_json::array({nullptr});  // nothing precedes the first token
+    for (const double p : s.log_probs) probs.push_back(p), sum += p;
+    lines.push_back(base::json_text(nlohmann::ordered_json{
+        {"text", s.text}, {"tokens", s.tokens}, {"log_probs", probs}, {"log_prob", sum}}));
+  }
+  return lines;
+}
+
+std::string to_json(const Generated& g) {
+  return base::json_text(nlohmann::ordered_json{{"prompt", g.prompt},
+                                                {"text", g.text},
+                                                {"prompt_tokens", g.prompt_tokens},
+                                                {"ids", g.ids},
+                                                {"finish", g.stopped ? "stop" : "length"}});
 }
 
 generate::Evaluation evaluate_file(const base::Path& path, const base::Path& file,
@@ -210,6 +237,7 @@ std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t token
   if (options.tokens < 1 || 2 * parameters * static_cast<double>(tokens + prompt_tokens) > kMaxSampleFlops)
     return std::nullopt;
   options.seed = static_cast<uint64_t>(recipe.run.seed);
+  if (recipe.run.device == config::DeviceKind::Cuda) options.source.tp = 1;  // this process has one GPU
   return base::printable(options.prompts[0] + generate_texts(saved, options)[0].text);
 }
 

@@ -46,6 +46,12 @@ struct ScoredText {
 std::vector<ScoredText> score_texts(const base::Path& path, const std::vector<std::string>& texts,
                                     const generate::SourceOptions& options);
 
+// The same for a file of lines {"text": ...}; a line of JSON each.
+std::vector<std::string> score_file(const base::Path& path, const base::Path& file,
+                                    const generate::SourceOptions& options);
+// One line of JSON.
+std::string to_json(const Generated& generated);
+
 // max_length 0: data.seq_len of the run, or 2048.
 generate::Evaluation evaluate_file(const base::Path& path, const base::Path& file,
                                    generate::EvaluateOptions options, const generate::SourceOptions& source);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/convert.h"
 #include "base/error.h"
@@ -16,11 +17,14 @@
 #include "comm/local.h"
 #include "config/hf/config.h"
 #include "config/parse.h"
+#include "generate/special_tokens.h"
 #include "hf/checkpoint_source.h"
 #include "hf/diff.h"
 #include "hf/folder_writer.h"
 #include "hf/mapped_source.h"
 #include "hf/model_folder.h"
+#include "tokenizer/tokenizer.h"
+#include "tools/exported_tokenizer.h"
 #include "train/load_hf.h"
 #include "train/loop.h"
 #include "train/resume.h"
@@ -33,10 +37,13 @@ using checkpoint::TensorInfo;
 
 namespace {
 
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
 // What travels with the weights, where it exists.
-constexpr const char* kCompanions[] = {"generation_config.json",
+constexpr const char* kCompanions[] = {kGenerationConfig,
                                        "tokenizer.json",
-                                       "tokenizer_config.json",
+                                       kTokenizerConfig,
                                        "tokenizer.model",
                                        "special_tokens_map.json",
                                        "added_tokens.json",
@@ -52,8 +59,18 @@ std::vector<base::Path> companions(const base::Path& folder) {
   for (const char* name : kCompanions)
     if (base::file_exists(folder / name)) files.push_back(folder / name);
   for (const base::Path& entry : base::list_folder(folder))
-    if (entry.extension() == ".tiktoken") files.push_back(folder / entry.filename());
+    if (entry.extension() == ".tiktoken" || entry.extension() == ".py")  // what auto_map in config.json names
+      files.push_back(folder / entry.filename());
   return files;
+}
+
+bool is_generation_config(const base::Path& p) { return p.filename() == kGenerationConfig; }
+
+// Unless one is copied. Without special tokens it refers to config.json, which has those of the original.
+void with_generation_config(hf::FolderOptions& folder, const std::optional<generate::SpecialTokens>& tokens) {
+  if (std::any_of(folder.copies.begin(), folder.copies.end(), is_generation_config)) return;
+  constexpr const char* kFromModel = "{\n  \"_from_model_config\": true\n}\n";
+  folder.texts[kGenerationConfig] = tokens ? with_special_tokens(kFromModel, *tokens) : kFromModel;
 }
 
 const char* torch_name(DType t) {
@@ -81,7 +98,7 @@ struct Exported {
   std::unique_ptr<hf::MappedSource> source;
   config::Recipe recipe;
   base::Path original;  // the folder that it started from; empty when there is none
-  std::unique_ptr<hf::TensorSource> original_tensors;
+  std::shared_ptr<hf::TensorSource> original_tensors;
   std::string config;  // of that folder
 };
 
@@ -111,8 +128,8 @@ Exported as_exported(const base::Path& path, const ConvertOptions& options) {
   if (e.original_tensors)
     has = [&](const std::string& name) { return e.original_tensors->find(name) != nullptr; };
   const std::vector<TensorInfo> ours = own.source->tensors();
-  e.source =
-      std::make_unique<hf::MappedSource>(std::move(own.source), hf::NameMap(*family, model, ours, has));
+  e.source = std::make_unique<hf::MappedSource>(std::move(own.source), hf::NameMap(*family, model, ours, has),
+                                                e.original_tensors);
   return e;
 }
 
@@ -128,6 +145,31 @@ void require_target(const base::Path& to, const ConvertOptions& options) {
 std::string folder_line(const base::Path& to, const hf::WrittenFolder& w) {
   return fmt::format("{}: {} tensors, {} in {} file{}", to.string(), w.tensors, base::human_bytes(w.bytes),
                      w.files, w.files == 1 ? "" : "s");
+}
+
+// The tokenizer's files and the ids of special tokens: those of the folder that the model started from, or
+// of the recipe's tokenizer.
+void add_tokenizer(const Exported& e, const ConvertOptions& options, hf::FolderOptions& folder) {
+  const base::Path given(e.recipe.data.tokenizer);
+  const bool in_folder =
+      given.filename() == "tokenizer.json" && base::file_exists(given.parent_path() / kTokenizerConfig);
+  const base::Path source = !e.original.empty() ? e.original : in_folder ? given.parent_path() : given;
+  if (base::directory_exists(source)) folder.copies = companions(source);
+  if (!e.original.empty() && !e.recipe.model.moe.upcycle) return with_generation_config(folder, {});
+  if (e.original.empty()) std::erase_if(folder.copies, is_generation_config);  // of another model
+  if (!base::directory_exists(source)) {
+    auto texts = tokenizer_texts(e.recipe);
+    if (texts.empty() && options.log)
+      options.log(fmt::format("note: {} has no form that transformers reads: the folder has no tokenizer",
+                              e.recipe.data.tokenizer));
+    folder.texts.merge(texts);
+  }
+  generate::SpecialTokens tokens;
+  if (e.recipe.data.tokenizer == "bytes" || base::file_exists(given) || base::directory_exists(given))
+    tokens = generate::special_tokens(e.recipe, *tokenizer::load_tokenizer(e.recipe.data.tokenizer));
+  std::string& config = folder.texts.at(config::kHfConfigFile);
+  config = with_special_tokens(config, tokens);
+  with_generation_config(folder, tokens);
 }
 
 }  // namespace
@@ -155,14 +197,7 @@ std::string export_model(const base::Path& from, const base::Path& to, const Con
       }
   folder.texts[config::kHfConfigFile] = config::hf_config_text(
       e.recipe.model, e.source->map().family(), e.config, torch_name(main), e.recipe.data.seq_len);
-  const base::Path tokenizer = e.original.empty() ? base::Path(e.recipe.data.tokenizer) : e.original;
-  if (base::directory_exists(tokenizer))
-    folder.copies = companions(tokenizer);
-  else if (base::file_exists(tokenizer))
-    folder.copies.push_back(tokenizer);
-  const auto has_generation = [](const base::Path& p) { return p.filename() == "generation_config.json"; };
-  if (std::none_of(folder.copies.begin(), folder.copies.end(), has_generation))
-    folder.texts["generation_config.json"] = "{\n  \"_from_model_config\": true\n}\n";
+  add_tokenizer(e, options, folder);
   return folder_line(to, hf::write_folder(to, *e.source, folder));
 }
 
@@ -171,7 +206,7 @@ std::string convert_model(const base::Path& from, const base::Path& to, const Co
   const bool one_file = to.string().ends_with(".safetensors");
   require_target(to, options);
   if (options.step) base::fail_user("--step applies to a run, and '{}' is none", from.string());
-  const std::unique_ptr<hf::TensorSource> source = hf::without_blocks(hf::open_tensors(from));
+  const std::unique_ptr<hf::TensorSource> source = hf::open_tensors(from);
   hf::FolderOptions folder{.shard_bytes = options.shard_bytes};
   folder.dtype = [&](const TensorInfo& t) { return options.dtype.value_or(t.dtype); };
   if (!one_file && base::directory_exists(from)) {
@@ -256,7 +291,8 @@ void write_logits(config::Recipe recipe, const std::vector<int32_t>& ids, const 
   recipe.optimizer.groups.clear();
   recipe.data.seq_len = rows;
   comm::run_local_world(1, [&](comm::World& world) {
-    train::Rank rank(recipe, world, {.threads = train::kernel_threads(recipe, 1), .infer = true});
+    train::Rank rank(recipe, world,
+                     {.threads = train::kernel_threads(recipe, 1), .infer = true, .draw = false});
     hf::ModelFolder folder(recipe.model.hf, recipe.model, train::model_tensors(rank));
     folder.check_copies();
     train::load_hf(rank, folder);

@@ -132,7 +132,10 @@ std::string to_text(const Replay& r) {
   for (const ReplayedNumber& n : r.numbers)
     text += fmt::format("{:<12}{}  {}\n", n.name, n.now,
                         n.is_equal() ? "as recorded" : fmt::format("recorded: {}", n.recorded));
-  return text + (r.is_equal() ? "equal in every bit\n" : "not equal\n");
+  return text + (r.is_equal()
+                     ? "equal in every bit\n"
+                     : "not equal: bits are the same only if all steps from there ran with this layout and "
+                       "recipe\n");
 }
 
 std::string to_json(const Replay& r) {

@@ -108,21 +108,23 @@ void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const conf
 
 // Codes become the numbers that they stand for; their scales are not compared separately.
 void decode(std::vector<Moments>& list) {
-  const std::string suffix = ".scale";
-  for (const Moments& scales : list) {
-    if (!scales.name.ends_with(suffix)) continue;
-    for (Moments& codes : list)
-      if (codes.name + suffix == scales.name)
-        for (size_t t = 0; t < codes.tensors.size(); ++t)
-          for (size_t i = 0; i < codes.tensors[t].values.size(); ++i) {
-            double& x = codes.tensors[t].values[i];
-            const auto code = static_cast<size_t>(x);
-            x = double{codes.of_squares ? kernels::kUnsignedMap.value[code]
-                                        : kernels::kSignedMap.value[code]} *
-                scales.tensors[t].values[i];
-          }
+  std::vector<const Moments*> scales;  // declared in the order of their codes
+  for (const Moments& m : list)
+    if (m.scales) scales.push_back(&m);
+  auto next = scales.begin();
+  for (Moments& codes : list) {
+    if (!codes.codes) continue;
+    QUINTET_CHECK(next != scales.end(), "{} has no scales", codes.name);
+    const Moments& own = **next++;
+    for (size_t t = 0; t < codes.tensors.size(); ++t)
+      for (size_t i = 0; i < codes.tensors[t].values.size(); ++i) {
+        double& x = codes.tensors[t].values[i];
+        const auto code = static_cast<size_t>(x);
+        x = double{codes.of_squares ? kernels::kUnsignedMap.value[code] : kernels::kSignedMap.value[code]} *
+            own.tensors[t].values[i];
+      }
   }
-  std::erase_if(list, [&](const Moments& m) { return m.name.ends_with(suffix); });
+  std::erase_if(list, [](const Moments& m) { return m.scales; });
 }
 
 // The moments that moved the weights, where those that are stored are rounded: as the kernels compute them
@@ -137,8 +139,8 @@ std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> 
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
   for (size_t k = 0; k < stored.size(); ++k) {
     const bool coupled = stored[k].op == &graph::kAdam;
-    if (stored[k].op != &graph::kAdamW8bit && !(stochastic && (coupled || stored[k].op == &graph::kAdamW)))
-      continue;
+    const bool rounds = coupled || stored[k].op == &graph::kAdamW || stored[k].op == &graph::kLamb;
+    if (stored[k].op != &graph::kAdamW8bit && !(stochastic && rounds)) continue;
     const double beta = o.betas[stored[k].of_squares ? 1 : 0];
     for (size_t t = 0; t < stored[k].tensors.size(); ++t) {
       Tensor& tensor = stored[k].tensors[t];
@@ -195,6 +197,8 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
                       .gain = gain_of(update),
                       .of_squares = state.of_squares,
                       .of_weights = state.role == graph::Role::Ema,
+                      .codes = state.type.dtype == DType::U8,
+                      .scales = state.block > 1,
                       .tensors = {}});
     }
     own.insert(state.param);
@@ -378,8 +382,13 @@ config::Recipe on_one_rank(config::Recipe r) {
   r.memory = {};
   const config::Moe& moe = r.model.moe;
   int64_t micro = r.batch.global;
-  while (micro > moe.capacity_group && (micro * r.data.seq_len > kOneRankTokens ||
-                                        r.batch.global % micro != 0 || micro % moe.capacity_group != 0))
+  const auto divides = [&](int64_t sequences) {
+    return r.batch.global % sequences == 0 &&
+           std::all_of(r.batch.ramp.begin(), r.batch.ramp.end(),
+                       [&](const config::BatchStage& s) { return s.global % sequences == 0; });
+  };
+  while (micro > moe.capacity_group &&
+         (micro * r.data.seq_len > kOneRankTokens || !divides(micro) || micro % moe.capacity_group != 0))
     --micro;
   // The scope of a balance loss over micro-batches changes with the micro-batches.
   if (moe.balance_loss > 0 && moe.balance_scope != config::BalanceScope::Sequence) micro = sequences_together;
@@ -419,9 +428,11 @@ data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
 }
 
 data::Batches training_batches(const config::Recipe& r, const data::Dataset& dataset, data::LabelMask mask) {
-  return data::Batches(
+  data::Batches batches(
       dataset, data::Sampler(static_cast<uint64_t>(r.run.seed), dataset.size(), data::Order::Shuffled),
       {r.batch.global, r.batch.micro, r.batch.accumulation, r.parallel.dp()}, {}, std::move(mask));
+  batches.set_stages(train::batch_starts(r));
+  return batches;
 }
 
 }  // namespace quintet::tools

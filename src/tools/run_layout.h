@@ -56,11 +56,12 @@ struct StepState {
 
 // A state that an optimizer keeps of every parameter that it updates.
 struct Moments {
-  std::string name;                  // graph::StateDecl::slot
-  const graph::OpDef* op = nullptr;  // the update that writes it
-  double gain = 1;                   // graph::StepTraits::gain of that update
-  bool of_squares = false;           // see graph::StateDecl
-  bool of_weights = false;           // an average of the weights instead of the gradients
+  std::string name;                    // graph::StateDecl::slot
+  const graph::OpDef* op = nullptr;    // the update that writes it
+  double gain = 1;                     // graph::StepTraits::gain of that update
+  bool of_squares = false;             // see graph::StateDecl
+  bool of_weights = false;             // an average of the weights instead of the gradients
+  bool codes = false, scales = false;  // of 8 bits, and of blocks of those
   std::vector<Tensor> tensors;
 };
 

@@ -38,7 +38,7 @@ std::pair<base::Path, base::Path> prepared_paths(const base::Path& path) {
 
 // Whether this is a file of JSON lines or rows, also a compressed one, or a folder with any.
 bool has_conversations(const base::Path& path) {
-  const auto is_chat = [](const base::Path& file) { return text::kind_of(file) != text::FileKind::Text; };
+  const auto is_chat = [](const base::Path& file) { return text::kind_of(file, {}) != text::FileKind::Text; };
   if (!base::directory_exists(path)) return base::file_exists(path) && is_chat(path);
   return std::ranges::any_of(data::text_files(path), is_chat);
 }

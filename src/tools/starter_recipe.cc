@@ -9,7 +9,7 @@
 #include "base/wrap.h"
 #include "config/key_docs.h"
 #include "config/presets.h"
-#include "observe/metrics.h"
+#include "config/toml_text.h"
 
 namespace quintet::tools {
 namespace {
@@ -48,7 +48,7 @@ class RecipeWriter {
   }
   void offer(const std::string& name, const std::string& value) { key(name, value, false); }
   void number(const std::string& name, int64_t value) { key(name, std::to_string(value)); }
-  void text(const std::string& name, const std::string& value) { key(name, observe::json_string(value)); }
+  void text(const std::string& name, const std::string& value) { key(name, config::toml_text(value)); }
 
  private:
   std::string& out_;
@@ -108,7 +108,7 @@ std::string starter_recipe(const RecipeWishes& w, const base::Path& folder) {
   write.number("run.steps", steps);
   write.text("run.device", gpu ? "cuda" : "cpu");
   write.number("run.log_every", std::max<int64_t>(1, steps / 20));
-  write.offer("run.dir", fmt::format("\"runs/{}\"", w.name));
+  write.offer("run.dir", config::toml_text("runs/" + w.name));
   return out;
 }
 

@@ -3,7 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <future>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -31,17 +34,48 @@ std::vector<base::Path> files_of(std::span<const std::string> paths) {
   return files;
 }
 
-// Calls use(text) for every document of a file; never for a binary one.
+// Calls use(share, file, text) for every document of the files, in no particular order, with share < threads;
+// calls of one share do not overlap. Records of any file go to all threads, so that one large file occupies
+// them too. Binary files are passed over.
 template <class Use>
-void for_each_document(const base::Path& file, Use use) {
+void for_each_document(const std::vector<base::Path>& files, int threads, Use use) {
+  constexpr int64_t kBatchBytes = int64_t{32} << 20;
   const text::DocumentFormat format;
-  text::RecordReader reader({file}, format.columns());
-  for (text::Record record; reader.next(record);) {
-    const int64_t number = record.number;
-    const text::Document document = text::document_of(std::move(record), format);
-    if (document.outcome == text::Outcome::Damaged)
-      throw base::UserError(text::damage_text(file, number, document.text));
-    if (document.outcome == text::Outcome::Document) use(document.text);
+  text::RecordReader reader(files, format.columns());
+  const auto read = [&] {
+    std::vector<text::Record> batch;
+    for (int64_t bytes = 0; bytes < kBatchBytes;) {
+      if (text::Record record; reader.next(record)) {
+        bytes += static_cast<int64_t>(record.bytes.size()) + 64;
+        batch.push_back(std::move(record));
+      } else {
+        break;
+      }
+    }
+    return batch;
+  };
+  for (std::vector<text::Record> batch = read(); !batch.empty();) {
+    auto ahead = std::async(std::launch::async, read);
+    const auto shares = static_cast<size_t>(threads);
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    size_t damaged_at = batch.size();  // the first one is reported, whichever thread finds one first
+    std::string damage;
+    base::parallel_for(threads, shares, [&](size_t share) {
+      for (size_t i; (i = next++) < batch.size();) {
+        const auto file = static_cast<size_t>(batch[i].file);
+        const int64_t number = batch[i].number;
+        const text::Document document = text::document_of(std::move(batch[i]), format);
+        if (document.outcome == text::Outcome::Damaged) {
+          const std::lock_guard lock(mutex);
+          next = batch.size();
+          if (i < damaged_at) damaged_at = i, damage = text::damage_text(files[file], number, document.text);
+        }
+        if (document.outcome == text::Outcome::Document) use(share, file, document.text);
+      }
+    });
+    if (damaged_at < batch.size()) throw base::UserError(damage);
+    batch = ahead.get();
   }
 }
 
@@ -65,15 +99,12 @@ TrainedTokenizer train_tokenizer(const TrainTokenizerOptions& options) {
                   options.special[i]) != options.special.begin() + static_cast<ptrdiff_t>(i))
       base::fail_user("--special {} is given twice", base::printable(options.special[i]));
 
-  // A table for each thread's share of the files: counting is most of the work, and sums do not depend on
-  // the order.
+  // A table for each thread: counting is most of the work, and sums do not depend on the order.
   const std::vector<base::Path> files = files_of(options.paths);
   const auto shares = static_cast<size_t>(std::max(1, options.threads));
   std::vector<tokenizer::WordCounts> counts(shares, tokenizer::WordCounts(*pattern));
-  base::parallel_for(options.threads, shares, [&](size_t share) {
-    for (size_t i = share; i < files.size(); i += shares)
-      for_each_document(files[i], [&](const std::string& document) { counts[share].add(document); });
-  });
+  for_each_document(files, static_cast<int>(shares),
+                    [&](size_t share, size_t, const std::string& document) { counts[share].add(document); });
   for (size_t i = 1; i < shares; ++i) counts[0].add(counts[i]);
   if (counts[0].bytes() == 0)
     base::fail_user("there is no text to train on: {} file{} read, all empty or binary", files.size(),
@@ -88,21 +119,20 @@ TrainedTokenizer train_tokenizer(const TrainTokenizerOptions& options) {
 TokenCount count_tokens(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> paths,
                         int threads) {
   const std::vector<base::Path> files = files_of(paths);
-  std::vector<TokenCount> counts(files.size());
-  base::parallel_for(threads, files.size(), [&](size_t i) {
-    std::vector<int32_t> ids;
-    for_each_document(files[i], [&](const std::string& document) {
-      ids.clear();
-      tokenizer.encode(document, ids);
-      counts[i].files = 1;
-      ++counts[i].documents;
-      counts[i].bytes += static_cast<int64_t>(document.size());
-      counts[i].tokens += static_cast<int64_t>(ids.size());
-    });
+  std::vector<TokenCount> counts(static_cast<size_t>(std::max(1, threads)));
+  std::vector<std::atomic<bool>> has_text(files.size());
+  for_each_document(files, std::max(1, threads), [&](size_t share, size_t file, const std::string& document) {
+    thread_local std::vector<int32_t> ids;
+    ids.clear();
+    tokenizer.encode(document, ids);
+    has_text[file] = true;
+    ++counts[share].documents;
+    counts[share].bytes += static_cast<int64_t>(document.size());
+    counts[share].tokens += static_cast<int64_t>(ids.size());
   });
   TokenCount sum;
+  sum.files = std::count(has_text.begin(), has_text.end(), true);
   for (const TokenCount& count : counts) {
-    sum.files += count.files;
     sum.documents += count.documents;
     sum.bytes += count.bytes;
     sum.tokens += count.tokens;

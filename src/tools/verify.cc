@@ -185,12 +185,14 @@ class Comparison {
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
+    // Where a gradient is not finite, the loss and the finite tensors are still compared, each by itself.
+    const double all = norm(b.gradients), whole = std::isfinite(all) ? all : 0;
+    const double from_weights = std::isfinite(all) ? all * apart : drift * std::abs(b.result.loss);
     add(Kind::Loss, "", number, a.result.loss, b.result.loss, std::abs(a.result.loss - b.result.loss),
-        tolerance_ * std::abs(b.result.loss) + norm(b.gradients) * apart, std::abs(b.result.loss));
+        tolerance_ * std::abs(b.result.loss) + from_weights, std::abs(b.result.loss));
 
     same_tensors(a.gradients, b.gradients);
-    const double whole = norm(b.gradients),
-                 share = whole / std::sqrt(chain_ * static_cast<double>(elements(b.gradients)));
+    const double share = whole / std::sqrt(chain_ * static_cast<double>(elements(b.gradients)));
     allowed_.emplace_back();
     for (size_t i = 0; i < b.gradients.size(); ++i) {
       const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
@@ -441,22 +443,23 @@ class Comparison {
     }
   }
 
-  // Averages of the weights differ by no more than the weights of any step; where moves explain these, by the
-  // averages of the moves.
+  // Averages of the weights differ by no more than the weights of any step. Where moves explain these, what
+  // is left without the averages of the moves is compared, as it is of the weights.
   void averages(const std::string& name, double allowed) {
     for (size_t k = 0; k < b_.moments.size(); ++k) {
       if (!b_.moments[k].of_weights) continue;
-      std::vector<double> x = find(a_.moments[k].tensors, name)->values;
+      const std::vector<double>& x = find(a_.moments[k].tensors, name)->values;
       const std::vector<double>& y = find(b_.moments[k].tensors, name)->values;
+      const Tensor *moves_a = find(a_.average_moves, name), *moves_b = find(b_.average_moves, name);
+      const bool explained = moves_a != nullptr && moves_b != nullptr;
+      std::vector<double> rest_a = x, rest_b = y;
+      for (size_t i = 0; explained && i < x.size(); ++i)
+        rest_a[i] -= moves_a->values[i], rest_b[i] -= moves_b->values[i];
       for (const auto* unsure : {find(a_.unsure, name), find(b_.unsure, name)})
         for (size_t i = 0; unsure != nullptr && i < x.size(); ++i)
-          if (unsure->values[i] != 0) x[i] = y[i];
-      const Tensor *moves_a = find(a_.average_moves, name), *moves_b = find(b_.average_moves, name);
-      if (moves_a && moves_b)
-        allowed += std::max(distance(find(a_.moves, name)->values, find(b_.moves, name)->values),
-                            distance(moves_a->values, moves_b->values));
-      add(Kind::Moment, name + " " + b_.moments[k].name, result_.steps, norm(x), norm(y), distance(x, y),
-          allowed, norm(y));
+          if (unsure->values[i] != 0) rest_a[i] = rest_b[i];
+      add(Kind::Moment, name + " " + b_.moments[k].name, result_.steps, norm(x), norm(y),
+          distance(rest_a, rest_b), allowed, norm(y));
     }
   }
 

@@ -36,7 +36,7 @@ constexpr int64_t kOtherBytes = int64_t{1} << 20;     // headers and manifest, f
 // waiting when the usual time applies again.
 class Patience {
  public:
-  Patience(comm::World& world, std::chrono::seconds usual) : world_(world), usual_(usual) {
+  explicit Patience(comm::World& world) : world_(world), usual_(world.timeout()) {
     world_.set_timeout(usual_ + kLongestSave);
   }
   ~Patience() { world_.set_timeout(usual_); }
@@ -45,7 +45,7 @@ class Patience {
 
  private:
   comm::World& world_;
-  const std::chrono::seconds usual_;
+  const std::chrono::nanoseconds usual_;
 };
 
 // Folders that a failed attempt has made.
@@ -61,10 +61,14 @@ base::Path checkpoint_folder(const config::Recipe& recipe) {
                                        : base::Path(recipe.checkpoint.dir);
 }
 
-double auto_interval(double stopped_seconds, double writing_seconds, int64_t devices) {
-  const double between_failures = 3600 / (base::kFailuresPerDeviceHour * static_cast<double>(devices));
+double auto_interval(double cost_seconds, double writing_seconds, int64_t devices, double failures) {
+  const double per_day = failures / 1000 * static_cast<double>(devices), between_failures = 86400 / per_day;
   return std::max(
-      {kShortestAutoSeconds, 2 * writing_seconds, base::young_seconds(stopped_seconds, between_failures)});
+      {kShortestAutoSeconds, 2 * writing_seconds, base::young_seconds(cost_seconds, between_failures)});
+}
+
+double overlapped_cost(double stopped_seconds, double step_before, double step_after, double copy_seconds) {
+  return stopped_seconds + std::clamp(step_after - step_before, 0.0, copy_seconds);
 }
 
 Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe& recipe, State state, Say say,
@@ -83,7 +87,7 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
   // As in the file where possible, so that the disk reads them there. Frozen ones are in a file of their own.
   for (const StatePiece& piece : pieces_) {
     const bool begins_file = piece.frozen && num_updated_ == places_.size();
-    const int64_t unit = begins_file ? base::kDirectBytes : base::size_of(piece.saved.tensor.dtype);
+    const int64_t unit = begins_file ? layout::kFrozenAlign : base::size_of(piece.saved.tensor.dtype);
     if (!piece.frozen) ++num_updated_;
     bytes = (bytes + unit - 1) / unit * unit;
     places_.push_back(bytes);
@@ -153,8 +157,8 @@ double Checkpointer::interval_seconds() const {
   if (every.unit == Unit::Seconds) return static_cast<double>(every.value);
   if (every.unit != Unit::Auto) return 0;
   if (written_ns_ == 0) return kFirstAutoSeconds;
-  return auto_interval(static_cast<double>(staged_ns_) / kSecond, static_cast<double>(written_ns_) / kSecond,
-                       world_.size());
+  return auto_interval(cost_seconds_, static_cast<double>(written_ns_) / kSecond, world_.size(),
+                       recipe_.checkpoint.failures);
 }
 
 double Checkpointer::save_seconds() const {
@@ -166,8 +170,16 @@ double Checkpointer::save_seconds() const {
   return bytes / rate;
 }
 
-Checkpointer::Flags Checkpointer::flags(double step_seconds) {
+Checkpointer::Flags Checkpointer::flags(double step_seconds, double other_seconds) {
   Flags flags;
+  if (measures_next_) {
+    measures_next_ = false;
+    const int64_t copied = copied_ns_, copy_ns = copied > 0 ? copied : base::now_ns() - begin_ns_;
+    cost_seconds_ = overlapped_cost(static_cast<double>(staged_ns_) / kSecond, step_seconds_, step_seconds,
+                                    static_cast<double>(copy_ns) / kSecond);
+  } else {
+    step_seconds_ = step_seconds;
+  }
   if (phase_ != Phase::Idle && !job_.is_done()) flags.busy = 1;
   if (phase_ != Phase::Idle && job_.has_failed()) flags.failed = 1;
   if (world_.rank().value != 0) return flags;
@@ -175,7 +187,7 @@ Checkpointer::Flags Checkpointer::flags(double step_seconds) {
                passed = static_cast<double>(base::now_ns() - last_ns_) / kSecond;
   if (interval > 0 && passed >= interval) flags.due = 1;
   if (deadline_ && static_cast<double>(*deadline_ - base::wall_seconds() - kDeadlineMargin) <
-                       2 * (step_seconds + save_seconds())) {
+                       2 * (step_seconds + save_seconds()) + other_seconds) {
     say_("a checkpoint is saved before the job's time is over");
     deadline_.reset();
     flags.due = 1;
@@ -185,14 +197,29 @@ Checkpointer::Flags Checkpointer::flags(double step_seconds) {
 
 void Checkpointer::advance(const Flags& reduced) {
   if (phase_ == Phase::Idle || (reduced.busy != 0 && reduced.failed == 0)) return;
-  if (const auto failure = next_phase()) fail(*failure);
+  if (const auto failure = next_phase()) throw SaveFailed(message_of(*failure), base::code_in(failure->text));
 }
 
-void Checkpointer::commit(checkpoint::Store& store, int64_t step, bool prune) {
+void Checkpointer::set_last_step(int64_t step, Older older) {
+  last_step_ = step;
+  if (older == Older::Keep) superseded_ = step;
+}
+
+double Checkpointer::auto_seconds() const {
+  return recipe_.checkpoint.every.unit == Unit::Auto && written_ns_ > 0 ? interval_seconds() : 0;
+}
+
+void Checkpointer::commit(checkpoint::Store& store, int64_t step, Older older) {
+  if (before_commit_) before_commit_();
   store.commit(step, world_.size(), std::move(run_), tensors_);
-  if (!prune) return;
+  if (&store != &store_) return;
+  const std::optional<int64_t> superseded = superseded_;
+  superseded_ = older == Older::Keep ? std::optional(step) : std::nullopt;
   try {
-    store.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
+    if (superseded && *superseded != step && base::directory_exists(store.folder_of(*superseded)))
+      store.remove({.step = *superseded, .folder = store.folder_of(*superseded)});
+    if (older == Older::Prune)
+      store.prune({.keep = recipe_.checkpoint.keep, .keep_every = recipe_.checkpoint.keep_every});
   } catch (const base::UserError& e) {  // this checkpoint is complete all the same
     not_pruned_ = base::without_code(e.what());
   }
@@ -214,6 +241,7 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
   }
   if (auto failure = agree(thrown)) {
     phase_ = Phase::Idle;
+    remove_incomplete(store_, step_);
     return failure;
   }
   const bool first = world_.rank().value == 0;
@@ -221,19 +249,22 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
     if (num_updated_ < pieces_.size())
       frozen_ = store_.folder_of(step_) / checkpoint::frozen_name(world_.rank().value);
     phase_ = Phase::Committing;
-    if (first) job_.start([this, step = step_] { commit(store_, step, true); });
+    if (first) job_.start([this, step = step_] { commit(store_, step, older_); });
     return std::nullopt;
   }
   phase_ = Phase::Idle;
   written_ns_ = base::now_ns() - begin_ns_;
   say_not_pruned();
   if (first)
-    say_(fmt::format("checkpoint of step {} complete: {} in {}{}", step_,
-                     store_.folder_of(step_).filename().string(), base::human_duration(written_ns_),
-                     staging_.empty()
-                         ? ""
+    say_(fmt::format(
+        "checkpoint of step {} complete: {} in {}{}{}", step_, store_.folder_of(step_).filename().string(),
+        base::human_duration(written_ns_),
+        staging_.empty() ? ""
                          : fmt::format(", copied in {}, training stopped for {}",
-                                       base::human_duration(copied_ns_), base::human_duration(staged_ns_))));
+                                       base::human_duration(copied_ns_), base::human_duration(staged_ns_)),
+        auto_seconds() > 0 ? fmt::format("; checkpoint.every = \"auto\": every {}",
+                                         base::human_duration(static_cast<int64_t>(auto_seconds() * kSecond)))
+                           : ""));
   return std::nullopt;
 }
 
@@ -241,7 +272,7 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
 // the job.
 std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_ptr& failure) {
   // Ranks write at different speeds, and rank 0 alone commits: that is not a hang.
-  const Patience patience(world_, std::chrono::seconds(recipe_.run.timeout));
+  const Patience patience(world_);
   comm::Communicator& comm = world_.world();
   int64_t lowest = failure ? world_.size() - world_.rank().value : 0;
   comm.all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
@@ -261,13 +292,18 @@ std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_pt
   return found;
 }
 
-// One rank throws, which ends the job; the others wait for that, so that one message is printed.
-void Checkpointer::fail(const Failure& failure) {
-  if (world_.rank().value != failure.rank) world_.world().barrier();
-  throw base::UserError(
-      fmt::format("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
-                  base::without_code(failure.text)),
-      base::code_in(failure.text));
+std::string Checkpointer::message_of(const Failure& failure) const {
+  return fmt::format("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
+                     base::without_code(failure.text));
+}
+
+// What a failed save has left takes space. Collective: no rank writes to it any more.
+void Checkpointer::remove_incomplete(checkpoint::Store& store, int64_t step) {
+  if (world_.rank().value == 0) try {
+      store.remove({.step = step, .folder = store.folder_of(step)});
+    } catch (const base::UserError&) {  // the failure that is reported comes first
+    }
+  world_.world().barrier();
 }
 
 // The first `count` pieces, in groups: the thread that writes follows.
@@ -370,7 +406,7 @@ void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool sta
     write_shard(folder / checkpoint::frozen_name(rank), num_updated_, pieces_.size(), step, staged, limit);
 }
 
-void Checkpointer::save(int64_t step) {
+void Checkpointer::save(int64_t step, Older older) {
   const int64_t waiting_ns = base::now_ns();
   const bool waits = phase_ != Phase::Idle;
   finish();
@@ -384,14 +420,17 @@ void Checkpointer::save(int64_t step) {
   }
   step_ = last_step_ = step;
   if (staging_.empty()) {
-    if (const auto failure = try_save(store_, step, true)) fail(*failure);
+    if (const auto failure = try_save(store_, step, older))
+      throw SaveFailed(message_of(*failure), base::code_in(failure->text));
     return;
   }
+  older_ = older;
   if (world_.rank().value == 0) run_ = state_();
   phase_ = Phase::Writing;
   const bool linked = link_frozen(step);
   const size_t count = linked ? num_updated_ : pieces_.size();
   num_staged_ = 0;
+  copied_ns_ = 0;
   // A device that copies by itself does so at once, and the disk is slower: everything has arrived before the
   // first write. Otherwise the writes follow the copy.
   const bool ahead = rank_.executor().stages_by_itself();
@@ -406,17 +445,20 @@ void Checkpointer::save(int64_t step) {
   stage(count);
   staged_ns_ = base::now_ns() - begin_ns_;
   if (!ahead) copied_ns_ = staged_ns_;
+  cost_seconds_ = static_cast<double>(staged_ns_) / kSecond;
+  measures_next_ = ahead;
 }
 
 void Checkpointer::finish() {
   while (phase_ != Phase::Idle)
-    if (const auto failure = next_phase()) fail(*failure);
+    if (const auto failure = next_phase())
+      throw SaveFailed(message_of(*failure), base::code_in(failure->text));
 }
 
 // Writes the state itself, without a copy: it must not change until then, and only this thread may read it.
 // Leaves nothing behind when it fails.
 std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& store, int64_t step,
-                                                            bool prune) {
+                                                            Older older) {
   const bool first = world_.rank().value == 0;
   const auto attempt = [&](const std::function<void()>& write) {
     std::exception_ptr thrown;
@@ -433,14 +475,10 @@ std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& s
   });
   if (!failure)
     failure = attempt([&] {
-      if (first) commit(store, step, prune);
+      if (first) commit(store, step, older);
     });
   if (failure) {
-    if (first) try {
-        store.remove({.step = step, .folder = store.folder_of(step)});
-      } catch (const base::UserError&) {  // the failure that is reported comes first
-      }
-    world_.world().barrier();
+    remove_incomplete(store, step);
     return failure;
   }
   if (&store == &store_ && num_updated_ < pieces_.size())
@@ -469,12 +507,14 @@ Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
     checkpoint::Store& store = i < 2 ? store_ : other;
     if (i >= 2 && world_.rank().value == 0)
       say_(fmt::format("saving the last checkpoint to {}", store.folder().string()));
-    failure = try_save(store, step, i < 2 && older == Older::Prune);
+    failure = try_save(store, step, older);
     if (!failure) return {.folder = store.folder_of(step), .failures = i < 2 ? "" : failures};
     if (i != 1) note();
     if (i >= 2 && world_.rank().value == 0) remove_if_empty({store.folder(), elsewhere[i - 2]});
   }
-  fail({.rank = failure->rank, .text = failures});
+  // One rank throws, which ends the job; the others wait for that, so that one message is printed.
+  if (world_.rank().value != failure->rank) world_.world().barrier();
+  throw base::UserError(message_of({.rank = failure->rank, .text = failures}), base::code_in(failures));
 }
 
 std::vector<base::Path> other_places(const config::Recipe& recipe, comm::World& world) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "checkpoint/background.h"
 #include "checkpoint/store.h"
 #include "comm/communicator.h"
@@ -23,9 +24,20 @@ namespace quintet::train {
 // Where a run's checkpoints are.
 base::Path checkpoint_folder(const config::Recipe& recipe);
 
-// checkpoint.every = "auto": seconds between saves, from what the last one cost. A save must also be over
-// long before the next begins. `devices` fail at base::kFailuresPerDeviceHour.
-double auto_interval(double stopped_seconds, double writing_seconds, int64_t devices);
+// checkpoint.every = "auto": seconds between saves, from what the last one cost training. A save must also be
+// over long before the next begins. `failures` is checkpoint.failures.
+double auto_interval(double cost_seconds, double writing_seconds, int64_t devices, double failures);
+
+// What a save cost whose copy overlaps the step after it: training stopped while the copy was queued, and the
+// step took longer than the one before. That is other noise where it exceeds the copy.
+double overlapped_cost(double stopped_seconds, double step_before, double step_after, double copy_seconds);
+
+// A save whose write has failed. All ranks throw it, with the same message: what was saved before is intact,
+// and so is the state in memory.
+class SaveFailed : public base::UserError {
+ public:
+  using base::UserError::UserError;
+};
 
 class Checkpointer {
  public:
@@ -46,23 +58,32 @@ class Checkpointer {
   // A save is made when this time comes near, in seconds since 1970. Rank 0.
   void set_deadline(int64_t wall_seconds) { deadline_ = wall_seconds; }
 
+  // Called on rank 0 before the manifest of a checkpoint is written, in any thread: for files that must be on
+  // disk by then.
+  void set_before_commit(std::function<void()> flush) { before_commit_ = std::move(flush); }
+
   // What a rank contributes to the flags of a step boundary; each is then the maximum over the ranks.
   struct Flags {
     int32_t busy = 0, failed = 0, due = 0;
   };
-  // Only rank 0 looks at the clock. `step_seconds` is what a step takes.
-  Flags flags(double step_seconds);
-  // Collective, with the reduced flags: commits a checkpoint whose shards are all written. Throws on a rank
-  // whose write has failed, and on the others when that one has ended the run.
+  // Only rank 0 looks at the clock. `step_seconds` is what the last step took; before the end of the job
+  // there must also be time for `other_seconds`, for which training stops within two steps.
+  Flags flags(double step_seconds, double other_seconds = 0);
+  // Collective, with the reduced flags: commits a checkpoint whose shards are all written. SaveFailed when a
+  // rank's write has failed.
   void advance(const Flags& reduced);
   // Whether checkpoint.every has a checkpoint after this step. The loop must not start the next step before
   // it; with an interval of time, `due` says so.
   bool is_due(int64_t step) const;
 
+  // What happens to older checkpoints when a new one is complete. Keep is for a state after a step that was
+  // skipped or had no finite loss: it replaces only the one before it that was saved so, and is itself
+  // replaced by the next.
+  enum class Older : uint8_t { Prune, Keep };
   // Collective, between steps: copies the state after `step` and starts to write it. Waits for the save in
-  // progress first.
-  void save(int64_t step);
-  // Collective: returns when the save in progress, if any, is complete.
+  // progress first. SaveFailed as above.
+  void save(int64_t step, Older older = Older::Prune);
+  // Collective: returns when the save in progress, if any, is complete. SaveFailed as above.
   void finish();
   // Starts the copy of a save and nothing else, for measurements; checkpoint.every must be on.
   void copy();
@@ -73,14 +94,17 @@ class Checkpointer {
     base::Path folder;     // of the checkpoint
     std::string failures;  // why it is not with the run's other checkpoints; empty: it is
   };
-  enum class Older : uint8_t { Prune, Keep };
   // Collective, at the end of a run: saves the state after `step`, unless it is saved, and returns when it is
   // on disk. If the run's folder cannot take it, tries again after a pause, then the first of the run folders
   // `elsewhere` that can; all ranks give the same. Throws when none can: what was saved before is intact.
   Last save_last(int64_t step, Older older, const std::vector<base::Path>& elsewhere);
   void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
-  void set_last_step(int64_t step) { last_step_ = step; }
+  // The step of the checkpoint that the run continues, and how it was saved.
+  void set_last_step(int64_t step, Older older = Older::Prune);
+  // checkpoint.every = "auto": the seconds between saves, from the last one's cost; 0: not measured, or
+  // another interval. Rank 0.
+  double auto_seconds() const;
   // The frozen pieces have the values of a checkpoint in this folder: where one of its files is this rank's
   // part of them, later checkpoints link to it.
   void link_to(const checkpoint::Manifest& saved);
@@ -99,9 +123,10 @@ class Checkpointer {
   };
   std::optional<Failure> next_phase();
   std::optional<Failure> agree(const std::exception_ptr& failure);
-  [[noreturn]] void fail(const Failure& failure);
-  std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, bool prune);
-  void commit(checkpoint::Store& store, int64_t step, bool prune);
+  std::string message_of(const Failure& failure) const;
+  void remove_incomplete(checkpoint::Store& store, int64_t step);
+  std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, Older older);
+  void commit(checkpoint::Store& store, int64_t step, Older older);
   void say_not_pruned();
   void stage(size_t count);
   void await_staged(size_t piece);
@@ -117,6 +142,7 @@ class Checkpointer {
   const config::Recipe& recipe_;
   const State state_;
   const Say say_;
+  std::function<void()> before_commit_;
   base::FileSystem& files_;
   checkpoint::Store store_;
   const std::vector<checkpoint::TensorInfo> tensors_;
@@ -129,10 +155,15 @@ class Checkpointer {
   base::Path frozen_;                   // a file of the frozen pieces that is complete; empty: none yet
   Phase phase_ = Phase::Idle;
   int64_t step_ = 0, last_step_ = -1;
-  int64_t last_ns_ = 0;  // when the last save was started
+  Older older_ = Older::Prune;         // of the save in progress
+  std::optional<int64_t> superseded_;  // the checkpoint that was saved with Older::Keep; rank 0's job
+  int64_t last_ns_ = 0;                // when the last save was started
   int64_t begin_ns_ = 0, written_ns_ = 0;
-  int64_t staged_ns_ = 0;  // that the last save stopped training for
-  int64_t copied_ns_ = 0;  // until its copy was complete; the job's while one is in progress
+  int64_t staged_ns_ = 0;               // that the last save stopped training for
+  std::atomic<int64_t> copied_ns_ = 0;  // until its copy was complete; 0: it is not yet
+  double cost_seconds_ = 0;             // of the last save, to training
+  double step_seconds_ = 0;             // of the last step before it
+  bool measures_next_ = false;          // the step in progress is the one beside the copy
   std::optional<int64_t> deadline_;
   std::chrono::milliseconds pause_{2000};  // a full disk may have been cleared by then
   checkpoint::Json run_;

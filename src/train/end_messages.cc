@@ -26,11 +26,24 @@ std::string skipped_message(const StepResult& step, int64_t number, int64_t limi
       number, step.skipped_in_row, step.skipped_in_row == 1 ? "" : "s", limit);
 }
 
+int64_t non_finite_in_row(const StepResult& step, const config::Recipe& recipe) {
+  const bool overflow = recipe.precision.loss_scale.dynamic && std::isfinite(step.loss);
+  return step.skipped && !step.spike && !overflow ? step.skipped_in_row : 0;
+}
+
 bool is_finite(const Summary& s) {
-  return std::isfinite(s.last_loss) && evaluates_finite(s) && s.skipped_steps < s.steps;
+  return std::isfinite(s.last_loss) && evaluates_finite(s) && s.skipped_steps < s.steps &&
+         s.non_finite_at_end == 0;
 }
 
 std::string non_finite_message(const Summary& s) {
+  if (std::isfinite(s.last_loss) && evaluates_finite(s) && s.non_finite_at_end > 0)
+    return fmt::format(
+        "the run ended without a finite result: {} had a non-finite gradient and changed no weights. Try a "
+        "lower "
+        "optimizer.lr or a longer warm-up",
+        s.non_finite_at_end == 1 ? std::string("the last step")
+                                 : fmt::format("the last {} steps", s.non_finite_at_end));
   return fmt::format(
       "the run ended without a finite result: {} of {} steps were skipped and the last loss is {}{}. Try a "
       "lower optimizer.lr or a longer warm-up",

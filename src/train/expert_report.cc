@@ -58,8 +58,8 @@ std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config
   for (const Rank::Sum& sum : sums)
     for (ExpertUse& use : uses) {
       if (use.block != sum.block - 1) continue;
-      if (sum.kind == graph::SumKind::BalanceLoss) use.balance_loss = sum.values[0];
-      if (sum.kind == graph::SumKind::ZLoss) use.z_loss = sum.values[0];
+      if (sum.kind == graph::SumKind::BalanceLoss) use.balance_loss = sum.values[0] / sum.share;
+      if (sum.kind == graph::SumKind::ZLoss) use.z_loss = sum.values[0] / sum.share;
     }
   return uses;
 }

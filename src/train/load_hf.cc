@@ -1,12 +1,87 @@
 #include "train/load_hf.h"
 
-#include <map>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/parallel_for.h"
+#include "base/text.h"
+#include "checkpoint/reader.h"
 #include "program/cache_ops.h"
 #include "program/fp8_ops.h"
 #include "train/saved_state.h"
 
 namespace quintet::train {
+namespace {
+
+// At most kWriteBytes of a weight in this rank's memory.
+struct WeightPart {
+  std::string name;  // of the weight
+  StatePiece piece;
+};
+
+std::vector<WeightPart> weight_parts(const Rank& rank, const hf::NameMap& map) {
+  std::map<std::string, std::string> averages;  // by name: what they average
+  for (const graph::StateDecl& s : rank.compiled().step_graph.states)
+    if (s.role == graph::Role::Ema) averages[s.name] = s.param;
+  std::vector<WeightPart> parts;
+  for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
+    std::string name = piece.saved.tensor.name;
+    if (const auto average = averages.find(name); average != averages.end()) name = average->second;
+    if (map.find(name) == nullptr) continue;  // a moment, which starts at 0
+    const int64_t count = piece.saved.region.count,
+                  at_once = kWriteBytes / base::size_of(piece.saved.tensor.dtype);
+    for (int64_t first = 0; first < count; first += at_once)
+      parts.push_back({name, part_of(piece, first, std::min(at_once, count - first))});
+  }
+  return parts;
+}
+
+// Readers that threads take turns with: each has a file position and buffers.
+class WeightReaders {
+ public:
+  WeightReaders(const hf::ModelFolder& folder, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) all_.push_back(folder.open_reader());
+    for (hf::ModelFolder::OpenReader& r : all_) free_.push_back(&r);
+  }
+  int64_t bytes_read() const {
+    int64_t bytes = 0;
+    for (const hf::ModelFolder::OpenReader& r : all_) bytes += r.source->bytes_read();
+    return bytes;
+  }
+  template <class F>
+  void use(const F& read) {
+    hf::ModelFolder::OpenReader* const reader = take();
+    try {
+      read(reader->weights);
+    } catch (...) {
+      give_back(reader);
+      throw;
+    }
+    give_back(reader);
+  }
+
+ private:
+  hf::ModelFolder::OpenReader* take() {
+    const std::lock_guard lock(mutex_);
+    hf::ModelFolder::OpenReader* const reader = free_.back();
+    free_.pop_back();
+    return reader;
+  }
+  void give_back(hf::ModelFolder::OpenReader* reader) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(reader);
+  }
+
+  std::vector<hf::ModelFolder::OpenReader> all_;
+  std::mutex mutex_;
+  std::vector<hf::ModelFolder::OpenReader*> free_;
+};
+
+}  // namespace
 
 std::vector<checkpoint::TensorInfo> model_tensors(const Rank& rank) {
   std::vector<checkpoint::TensorInfo> tensors;
@@ -22,25 +97,40 @@ std::vector<checkpoint::TensorInfo> model_tensors(const Rank& rank) {
   return tensors;
 }
 
-HfLoad load_hf(Rank& rank, hf::ModelFolder& folder) {
+HfLoad load_hf(Rank& rank, const hf::ModelFolder& folder) {
   HfLoad load;
-  std::map<std::string, std::string> averages;  // by name: what they average
-  for (const graph::StateDecl& s : rank.compiled().step_graph.states)
-    if (s.role == graph::Role::Ema) averages[s.name] = s.param;
-  const int64_t before = folder.source().bytes_read();
-  for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
-    std::string name = piece.saved.tensor.name;
-    if (const auto average = averages.find(name); average != averages.end()) name = average->second;
-    if (folder.map().find(name) == nullptr) continue;  // a moment, which starts at 0
-    const base::DType dtype = piece.saved.tensor.dtype;
-    write_elements(rank, piece, [&](const checkpoint::Region& region, std::span<std::byte> out) {
-      folder.reader().read(name, region, dtype, out);
+  const std::vector<WeightPart> parts = weight_parts(rank, folder.map());
+  for (const WeightPart& part : parts) load.bytes_stored += part.piece.memory_bytes();
+  const int64_t threads = std::min<int64_t>(checkpoint::kReadThreads, load.bytes_stored / kWriteBytes + 1);
+  rank.draw_weights([&](const program::GroupSlot&, const layout::Segment& segment) {
+    return folder.map().find(segment.name) == nullptr;
+  });
+  WeightReaders readers(folder, threads);
+  base::parallel_for(static_cast<int>(threads), parts.size(), [&](size_t i) {
+    const WeightPart& part = parts[i];
+    readers.use([&](hf::WeightReader& weights) {
+      write_elements(rank, part.piece, [&](const checkpoint::Region& region, std::span<std::byte> out) {
+        weights.read(part.name, region, part.piece.saved.tensor.dtype, out);
+      });
     });
-    load.bytes_stored += piece.memory_bytes();
-  }
+  });
   rank.weights_changed();
-  load.bytes_read = folder.source().bytes_read() - before;
+  load.bytes_read = readers.bytes_read();
   return load;
+}
+
+std::vector<std::string> load_first_weights_of(const std::string& path, const hf::ModelFolder& folder,
+                                               Rank& rank, comm::World& world) {
+  const int64_t begin = base::now_ns();
+  int64_t bytes = load_hf(rank, folder).bytes_read;
+  world.world().all_reduce(&bytes, 1, base::DType::I64, comm::ReduceOp::Sum);
+  const int64_t ns = std::max<int64_t>(1, base::now_ns() - begin);
+  std::vector<std::string> lines = folder.notes();
+  lines.push_back(fmt::format(
+      "weights of '{}' loaded in {}: {} read by {} rank{}, {}/s", path, base::human_duration(ns),
+      base::human_bytes(bytes), world.size(), world.size() == 1 ? "" : "s",
+      base::human_bytes(static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(ns)))));
+  return lines;
 }
 
 }  // namespace quintet::train

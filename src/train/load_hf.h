@@ -19,7 +19,11 @@ struct HfLoad {
   int64_t bytes_stored = 0;  // weights and averages of this rank
 };
 // Reads this rank's part of every weight, in any layout: only the bytes that it stores, straight into place
-// where files store them as wanted, otherwise through one buffer. Averages of weights begin as the weights.
-HfLoad load_hf(Rank& rank, hf::ModelFolder& folder);
+// where files store them as wanted, otherwise through one buffer per thread that reads. Averages of weights
+// begin as the weights; weights that no file has (routers of upcycled experts) are drawn.
+HfLoad load_hf(Rank& rank, const hf::ModelFolder& folder);
+// The same on all ranks together. Returns what to report about it. Collective.
+std::vector<std::string> load_first_weights_of(const std::string& path, const hf::ModelFolder& folder,
+                                               Rank& rank, comm::World& world);
 
 }  // namespace quintet::train

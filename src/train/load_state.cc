@@ -153,6 +153,9 @@ LoadPlan plan_load(const Rank& rank, const checkpoint::Reader& reader, const Loa
 }
 
 void load_state(Rank& rank, checkpoint::Reader& reader, const LoadPlan& plan) {
+  rank.draw_weights([&](const program::GroupSlot& slot, const layout::Segment& segment) {
+    return !plan.sources.contains(state_name(slot, segment));
+  });
   Loader(rank, reader, plan).run();
   rank.weights_changed();
 }

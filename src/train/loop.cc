@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "comm/local.h"
@@ -14,22 +15,23 @@
 #include "config/environment.h"
 #include "config/print.h"
 #include "config/validate.h"
-#include "observe/metrics.h"
 #include "observe/progress.h"
-#include "program/allocate.h"
 #include "program/saved_bytes.h"
 #include "train/agreement.h"
 #include "train/checkpointer.h"
 #include "train/end_messages.h"
+#include "train/evaluation.h"
 #include "train/expert_report.h"
 #include "train/fp8_report.h"
 #include "train/load_hf.h"
 #include "train/memory_check.h"
 #include "train/peer_memory.h"
+#include "train/rank_loop.h"
 #include "train/resume.h"
 #include "train/run_data.h"
 #include "train/run_facts.h"
 #include "train/run_header.h"
+#include "train/run_metrics.h"
 #include "train/start_checks.h"
 #include "train/step_timeline.h"
 #include "train/stream_places.h"
@@ -43,59 +45,8 @@ namespace {
 
 constexpr double kNanosPerSecond = 1e9;
 constexpr int64_t kMeasuringSteps = 2;  // see Rank::measures
-// Upper estimates of the size of a record in metrics.jsonl.
-constexpr int64_t kMetricsBytesPerStep = 512;   // about twice a typical record, with the list of fp8
-constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
-constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 constexpr observe::LineFormat kWarning{.style = observe::Style::Warning};
-
-// What all ranks of this process share, prepared before any rank exists.
-struct Prepared {
-  Recipe recipe;
-  Start start;
-  RunData data;
-  DataIdentity identity;
-  std::optional<compiler::Fit> fit;
-  int64_t begin_ns = 0;  // of the run
-};
-
-RunData load_run_data(const Recipe& recipe, const RunOptions& options, HostShare* share) {
-  return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe, share);
-}
-
-StartOptions start_options(const RunOptions& options) {
-  return {.overwrite = options.overwrite,
-          .from = options.from,
-          .step = options.from_step,
-          .weights_only = options.weights_only,
-          .load = options.load,
-          .allow = options.allow};
-}
-
-Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, const RunOptions& options,
-                 int64_t begin_ns, HostShare* share = nullptr) {
-  RunData data = load_run_data(recipe, options, share);
-  DataIdentity identity = identity_of(data);
-  require_same_data(start, identity);
-  if (start.state && start.state->data == identity) restore_places(data, start.state->streams);
-  if (!options.dry_run || !start.state) open_streams(data, start.state ? start.state->sequences : 0);
-  return {std::move(recipe),   std::move(start), std::move(data),
-          std::move(identity), std::move(fit),   begin_ns};
-}
-
-// Rejects options that are known to be wrong without reading data.
-void check_options(const Recipe& recipe, const RunOptions& options) {
-  if (options.trace && options.trace->last > recipe.run.steps)
-    config::fail_coded(config::kOptionsFit, "--trace steps={}-{} ends after the last step, {}",
-                       options.trace->first, options.trace->last, recipe.run.steps);
-}
-
-// An error that would be a user's before the first step: something has been written since.
-class FailedRun : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // The training loop of one rank.
 class RankLoop {
@@ -116,14 +67,16 @@ class RankLoop {
         folder_(recipe_.run.dir),
         first_(world.rank().value == 0),
         ramp_(recipe_),
-        alarm_(recipe_.parallel.ep) {}
+        alarm_(recipe_.parallel.ep),
+        metrics_(folder_.metrics()) {}
 
   RunResult run() {
     start();
     if (options_.dry_run) return end_dry_run();
     try {
+      if (evaluation_due_) repeat_evaluation();
       while (started_ > step_ || (step_ < recipe_.run.steps && is_running())) one_step();
-      if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
+      if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted && !evaluation_due_)
         result_.summary.end = RunEnd::Finished;  // the step in flight was the last
       if (result_.summary.end == RunEnd::Finished) require_finite_end();
       finish();
@@ -152,6 +105,7 @@ class RankLoop {
                               .log = [this](const std::string& line) { say(line); },
                               .fit = fit_,
                               .disabled_passes = options_.disabled_passes,
+                              .draw = start_.checkpoint.empty() && recipe_.model.hf.empty(),
                               .schedule_steps = start_.schedule_steps});
     traced_ = options_.trace;
     if (!traced_ && rank_->compiled().step.issues.size() <= kMaxTraced) {
@@ -164,8 +118,10 @@ class RankLoop {
     const bool staged = peers && device_of(recipe_) != exec::Device::Cpu;
     checkpoints_.emplace(
         *rank_, world_, recipe_, [this] { return to_json(run_state()); },
-        [this](const std::string& line) { say(line); }, base::FileSystem::real(),
+        [this](const std::string& line) { say(line); },
+        options_.files != nullptr ? *options_.files : base::FileSystem::real(),
         staged ? program::saved_bytes(rank_->compiled().program) : 0);
+    if (first_) checkpoints_->set_before_commit([this] { metrics_.sync(); });
     if (peers)
       peers_.emplace(*rank_, world_, peer_copies_, ranks_here_, checkpoints_->peer_staging(),
                      checkpoints_->staging_bytes());
@@ -216,7 +172,7 @@ class RankLoop {
   }
 
   void lock_folder() {
-    const int64_t bytes = metrics_bytes() + kSmallFilesBytes;
+    const int64_t bytes = metrics_bytes(recipe_, *rank_) + kSmallFilesBytes;
     if (options_.dry_run) {
       folder_.require_room(bytes);
       folder_.require_creatable();
@@ -226,24 +182,24 @@ class RankLoop {
     }
   }
 
-  // Removes what this run replaces. The state that it starts from is loaded by now: a checkpoint that is
-  // damaged costs nothing that is there.
+  // Removes what this run replaces, once the state that it starts from is loaded: damage costs nothing.
+  // Checkpoints first: a crash before their records are gone leaves nothing behind that has no record.
   void take_folder() {
     if (was_complete()) return;
-    folder_.begin(recipe_, start_.existing);
-    base::remove_file(folder_.summary());
-    truncate_metrics(folder_.metrics(), start_.step());
-    metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
-    base::write_file_atomically(folder_.facts(),
-                                with_origin(run_json_, start_, options_.load, folder_.facts()));
     const bool replace = start_.existing == Existing::Replace;
     checkpoints_->begin(replace ? -1 : start_.step(), replace);
+    folder_.begin(recipe_, start_.existing);
+    base::remove_file(folder_.summary());
+    metrics_.open(start_.step());
+    writes_ = true;
+    base::write_file_atomically(folder_.facts(),
+                                with_origin(run_json_, start_, options_.load, folder_.facts()));
   }
 
   // What a dry run returns: the planned memory of all ranks.
   RunResult end_dry_run() {
     progress_.reset();
-    gather_memory();
+    gather_memory(*rank_, world_, options_.dry_run, result_.summary);
     return std::move(result_);
   }
 
@@ -253,7 +209,9 @@ class RankLoop {
     std::exception_ptr failure;
     try {
       if (!start_.checkpoint.empty()) {
-        saved_.emplace(start_.checkpoint);
+        const std::string text = read_for_all(start_.checkpoint / checkpoint::kManifestFile, world_);
+        if (text.empty()) return agree(world_, failure);  // rank 0 says why
+        saved_.emplace(start_.checkpoint, text);
         load_plan_ = plan_load(*rank_, *saved_, start_.load);
       } else {
         hf_.emplace(recipe_.model.hf, recipe_.model, model_tensors(*rank_));
@@ -267,17 +225,7 @@ class RankLoop {
 
   void load_first_weights() {
     if (!hf_) return;
-    const int64_t begin = base::now_ns();
-    const HfLoad load = load_hf(*rank_, *hf_);
-    int64_t bytes = load.bytes_read;
-    world_.world().all_reduce(&bytes, 1, DType::I64, comm::ReduceOp::Sum);
-    for (const std::string& note : hf_->notes()) say(note);
-    const int64_t ns = base::now_ns() - begin;
-    say(fmt::format("weights of '{}' loaded in {}: {} read by {} rank{}, {}/s", recipe_.model.hf,
-                    base::human_duration(ns), base::human_bytes(bytes), world_.size(),
-                    world_.size() == 1 ? "" : "s",
-                    base::human_bytes(static_cast<int64_t>(static_cast<double>(bytes) * kNanosPerSecond /
-                                                           static_cast<double>(std::max<int64_t>(1, ns))))));
+    for (const std::string& line : load_first_weights_of(recipe_.model.hf, *hf_, *rank_, world_)) say(line);
     hf_.reset();
   }
 
@@ -306,7 +254,9 @@ class RankLoop {
       timed_tokens_ = state.timed_tokens;
       timed_seconds_ = state.timed_seconds;
       step_ = started_ = state.step;
-      if (continues) checkpoints_->set_last_step(state.step);
+      skipped_in_row_ = skipped_in_row(state);
+      if (continues) checkpoints_->set_last_step(state.step, older());
+      evaluation_due_ = continues && state.evaluation_due && is_evaluated(step_);
     }
     world_.world().barrier();  // nothing is replaced until all ranks have loaded
     say(fmt::format("checkpoint loaded in {}", base::human_duration(base::now_ns() - begin)));
@@ -323,6 +273,7 @@ class RankLoop {
             .summary = result_.summary,
             .timed_tokens = timed_tokens_,
             .timed_seconds = timed_seconds_,
+            .evaluation_due = evaluation_due_,
             .data = identity_,
             .streams = places_,
             .tokenizer = data_.tokenizer,
@@ -330,6 +281,7 @@ class RankLoop {
             .program = fmt::format("{:016x}{:016x}", rank_->compiled().class_hash.high,
                                    rank_->compiled().class_hash.low),
             .version = options_.version,
+            .environment = environment_json(facts_, rank_->executor().device_name(), options_.provenance),
             .algorithms = algorithms()};
   }
 
@@ -346,19 +298,10 @@ class RankLoop {
            number % std::max<int64_t>(1, recipe_.run.log_every) == 0;
   }
 
-  // An upper estimate of the size of metrics.jsonl.
-  int64_t metrics_bytes() const {
-    int64_t bytes = kMetricsBytesPerStep;
-    for (const Rank::Sum& sum : rank_->step_sums())
-      if (sum.kind == graph::SumKind::Load)
-        bytes += kMetricsBytesPerBlock + kMetricsBytesPerLoad * static_cast<int64_t>(sum.values.size());
-    return recipe_.run.steps * bytes;
-  }
-
   // A finished run that was started again: nothing is left to do, and what it measured stays.
   bool was_complete() const {
     return start_.existing == Existing::Continue && start_.step() >= recipe_.run.steps &&
-           base::file_exists(folder_.summary());
+           !start_.state->evaluation_due && base::file_exists(folder_.summary());
   }
   bool is_running() const { return result_.summary.end == RunEnd::Finished; }
   bool is_traced(int64_t number) const { return traced_ && traced_->contains(number); }
@@ -386,7 +329,7 @@ class RankLoop {
   bool may_run_ahead(int64_t number) const {
     return started_ < recipe_.run.steps && is_running() && rank_->may_run_ahead() && !is_evaluated(number) &&
            !is_checked(number) && !is_saved(number) && !is_copied(number) && !save_at_ &&
-           !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) && !skipped_ &&
+           !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) && skipped_in_row_ == 0 &&
            recipe_.run.max_skipped_steps > 1;
   }
 
@@ -433,7 +376,7 @@ class RankLoop {
     begin_ns_ = end_ns;  // of the step in flight
     step_seconds_ = seconds;
     ++step_;
-    skipped_ = step.skipped;
+    skipped_in_row_ = step.skipped ? step.skipped_in_row : 0;
     account(step, seconds);
     if (first_ && options_.on_step) options_.on_step(number, step);
 
@@ -456,7 +399,8 @@ class RankLoop {
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line, kWarning);
     if (is_evaluated(number)) evaluate(record);
-    if (first_) append_metrics(record);
+    if (first_)
+      if (const std::string warning = metrics_.append(record); !warning.empty()) say(warning, kWarning);
     if (step.spike)
       say(fmt::format("step {}: spike of the loss ({:.4f}) or the gradient norm ({:.3f}), step skipped",
                       number, step.loss, step.grad_norm),
@@ -467,6 +411,7 @@ class RankLoop {
               recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""),
           kWarning);
 
+    if (evaluation_due_) return;
     if (is_checked(number)) rank_->check_replicas();
     if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps)) {
       stop_for_skipped(step);
@@ -484,17 +429,24 @@ class RankLoop {
   void save_checkpoint() {
     save_at_.reset();
     places_ = gather_places(world_, data_, data_.train.position(step_));
-    checkpoints_->save(step_);
+    guard_save([&] { checkpoints_->save(step_, older()); });
   }
 
-  // A full disk may have room again before the run ends, so the run continues.
-  void append_metrics(const observe::Record& record) {
+  // A checkpoint that cannot be written ends the run; the state is in memory, and is saved as at any end.
+  template <class Fn>
+  void guard_save(const Fn& fn) {
     try {
-      metrics_->append(record);
-    } catch (const base::UserError& e) {
-      if (lost_records_++ == 0)
-        say(fmt::format("warning: {}; training continues without this record", e.what()), kWarning);
+      fn();
+    } catch (const SaveFailed& e) {
+      result_.summary.end = RunEnd::SaveFailed;
+      result_.message = base::without_code(e.what());
     }
+  }
+
+  // A run that may have diverged removes no older checkpoint: the user is likely to go back to one.
+  Checkpointer::Older older() const {
+    return step_ == 0 || (skipped_in_row_ == 0 && is_finite(result_.summary)) ? Checkpointer::Older::Prune
+                                                                              : Checkpointer::Older::Keep;
   }
 
   void add_noise(observe::Record& record, const GradientNorm& small, const StepResult& step) {
@@ -512,6 +464,7 @@ class RankLoop {
     s.tokens += step.tokens;
     s.seconds += seconds;
     s.skipped_steps = step.skipped_total;
+    s.non_finite_at_end = non_finite_in_row(step, recipe_);
     if (step_ > kMeasuringSteps || recipe_.run.steps <= kMeasuringSteps) {
       timed_tokens_ += step.tokens;
       timed_seconds_ += seconds;
@@ -519,49 +472,76 @@ class RankLoop {
     }
   }
 
+  // Adds the result to the record, unless a signal ends the run meanwhile: the next run then repeats it.
   void evaluate(observe::Record& record) {
-    Rank::Evaluation all;
-    std::vector<std::string> lines;
-    for (const EvalData& set : data_.evals) {
-      const Rank::Evaluation e = rank_->evaluate(set.batches, 0, set.batches_read(recipe_));
-      all.loss_sum += e.loss_sum, all.tokens += e.tokens;
-      if (data_.evals.size() == 1) continue;
-      const double loss = e.loss_sum / std::max(1.0, static_cast<double>(e.tokens));
-      record.set("eval_loss." + set.name, loss);
-      lines.push_back(
-          fmt::format("  {}: loss {:.4f} over {} tokens", set.name, loss, base::thousands(e.tokens)));
+    const auto stop = [this] { return agree_to_stop(); };
+    const int64_t begin_ns = base::now_ns();
+    const auto e =
+        evaluate_sets(*rank_, data_, recipe_, options_.interrupted ? stop : std::function<bool()>());
+    evaluation_due_ = !e;
+    if (!e) {
+      result_.summary.end = RunEnd::Interrupted;
+      return;
     }
-    const double loss = all.loss_sum / std::max(1.0, static_cast<double>(all.tokens));
-    result_.summary.evaluations.push_back({step_, loss, all.tokens});
-    record.set("eval_loss", loss).set("eval_tokens", all.tokens);
-    lines.insert(lines.begin(), fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss,
-                                            base::thousands(all.tokens)));
-    for (const std::string& line : lines) say(line, {.style = observe::Style::Good});
+    evaluation_seconds_ = static_cast<double>(base::now_ns() - begin_ns) / kNanosPerSecond;
+    record.add(e->record);
+    result_.summary.evaluations.push_back({step_, e->loss, e->tokens});
+    constexpr observe::LineFormat kGood{.style = observe::Style::Good};
+    say(fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, e->loss,
+                    base::thousands(e->tokens)),
+        kGood);
+    for (const std::string& line : e->lines) say(line, kGood);
+  }
+
+  // The run that is continued was stopped in the middle of it.
+  void repeat_evaluation() {
+    observe::Record record;
+    evaluate(record);
+    if (evaluation_due_) return;
+    places_ = gather_places(world_, data_, data_.train.position(step_));
+    if (!first_) return;
+    guarded([&] {
+      metrics_.amend(step_, record);
+      metrics_.sync();
+      checkpoint::Store(checkpoint_folder(recipe_)).replace_run(step_, to_json(run_state()));
+    });
+  }
+
+  std::string way_back() const {
+    return first_ ? ". " + train::way_back(checkpoint_folder(recipe_), step_ - skipped_in_row_) : "";
   }
 
   void stop_for_skipped(const StepResult& step) {
     result_.summary.end = RunEnd::NonFinite;
-    result_.message = skipped_message(step, step_, recipe_.run.max_skipped_steps);
+    result_.message = skipped_message(step, step_, recipe_.run.max_skipped_steps) + way_back();
   }
 
   // Weights that give no finite loss are not a result.
   void require_finite_end() {
     if (is_finite(result_.summary)) return;
     result_.summary.end = RunEnd::NonFinite;
-    result_.message = non_finite_message(result_.summary);
+    result_.message = non_finite_message(result_.summary) + way_back();
+  }
+
+  // That an evaluation takes: as the last one, before it at most as many steps as it has batches.
+  double evaluation_seconds() const {
+    if (evaluation_seconds_ > 0) return evaluation_seconds_;
+    return step_seconds_ * static_cast<double>(recipe_.eval.batches) *
+           static_cast<double>(data_.evals.size());
   }
 
   // At the end of every step the ranks exchange what one of them may know: that the run is to stop, that a
   // checkpoint is due, and how far the save in progress is.
   void agree_on_next() {
-    Checkpointer::Flags flags = checkpoints_->flags(step_seconds_);
+    const bool evaluates = is_evaluated(step_ + 1) || is_evaluated(step_ + 2);
+    Checkpointer::Flags flags = checkpoints_->flags(step_seconds_, evaluates ? evaluation_seconds() : 0);
     int32_t all[5] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due,
                       step_seconds_ > options_.long_step_seconds};
     world_.world().all_reduce(all, 5, DType::I32, comm::ReduceOp::Max);
     long_steps_ = all[4] != 0;
-    checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]});
+    guard_save([&] { checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]}); });
     if (all[3] != 0 && !save_at_) save_at_ = started_;
-    if (all[0] == 0 || step_ == recipe_.run.steps) return;
+    if (all[0] == 0 || step_ == recipe_.run.steps || !is_running()) return;
     result_.summary.end = RunEnd::Interrupted;
     result_.signal = all[0];
   }
@@ -570,40 +550,22 @@ class RankLoop {
     progress_.reset();
     if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
     if (peers_) peers_->finish();
+    if (first_) result_.summary.auto_seconds = checkpoints_->auto_seconds();
     if (options_.save_last)
       save_last();
     else
       checkpoints_->finish();
+    if (writes_) guarded([&] { folder_.restore_if_removed(recipe_, run_json_, step_); });
     if (options_.trace) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
     if (trace_) guarded([&] { write_timeline(*trace_, *rank_, traced_->first, world_, folder_.timeline()); });
-    gather_memory();
+    gather_memory(*rank_, world_, options_.dry_run, result_.summary);
     result_.summary.ended_at = base::utc_text();
     result_.summary.wall_seconds = static_cast<double>(base::now_ns() - run_begin_ns_) / kNanosPerSecond;
     if (first_ && !was_complete())
       guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
     if (const std::string damage = stream_damage(data_); !damage.empty()) say("data: " + damage, kWarning);
-    if (lost_records_ > 0)
-      report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
-                                    result_.summary.steps));
+    if (const std::string what = metrics_.incomplete(); !what.empty()) report_incomplete(what);
     world_.world().barrier();
-  }
-
-  // The peaks of all ranks. Collective.
-  void gather_memory() {
-    const program::Peak peak = program::peak_of(rank_->compiled().program);
-    std::vector<int64_t> mine = {rank_->planned_peak_bytes(),
-                                 options_.dry_run ? 0 : rank_->measured_peak_bytes()};
-    mine.insert(mine.end(), peak.by_class.begin(), peak.by_class.end());
-    const size_t count = mine.size();
-    std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
-    world_.world().all_gather(mine.data(), all.data(), static_cast<int64_t>(count), DType::I64);
-    for (size_t r = 0; r < all.size(); r += count) {
-      Summary::RankMemory& m = result_.summary.ranks.emplace_back();
-      m.planned_peak_bytes = all[r];
-      m.measured_peak_bytes = all[r + 1];
-      std::copy_n(all.begin() + static_cast<ptrdiff_t>(r) + 2, m.planned_by_class.size(),
-                  m.planned_by_class.begin());
-    }
   }
 
   void report_incomplete(const std::string& what) {
@@ -619,14 +581,15 @@ class RankLoop {
     }
   }
 
-  // The state that the run leaves. One that ended with numbers that are not finite removes no older
-  // checkpoint: one of those is likely what the user goes back to.
+  // The state that the run leaves.
   void save_last() {
     places_ = gather_places(world_, data_, data_.train.position(step_));
     const std::vector<base::Path> elsewhere = other_places(recipe_, world_);
-    const auto older =
-        result_.summary.end == RunEnd::NonFinite ? Checkpointer::Older::Keep : Checkpointer::Older::Prune;
-    const Checkpointer::Last last = checkpoints_->save_last(step_, older, elsewhere);
+    const Checkpointer::Last last = checkpoints_->save_last(step_, older(), elsewhere);
+    if (result_.summary.end == RunEnd::SaveFailed)
+      result_.message +=
+          fmt::format(". Training stopped after step {}, whose state is in {}{}", step_, last.folder.string(),
+                      last.failures.empty() ? ": the same command continues" : "");
     if (!first_ || last.failures.empty()) return;
     const RunFolder other(last.folder.parent_path().parent_path());
     guarded([&] {
@@ -654,6 +617,8 @@ class RankLoop {
 
   LoadAlarm alarm_;
   NoiseScale noise_;
+  RunMetrics metrics_;
+  bool writes_ = false;  // rank 0, once it has taken the folder
   std::optional<Rank> rank_;
   std::optional<checkpoint::Reader> saved_;  // the checkpoint that the run starts from, until it is loaded
   LoadPlan load_plan_;
@@ -667,13 +632,13 @@ class RankLoop {
   std::optional<base::FileLock> lock_;             // of the run folder, on rank 0
   std::optional<base::FileLock> checkpoint_lock_;  // of checkpoint.dir, on rank 0
   std::string run_json_;                           // for run.json
-  std::optional<observe::MetricsFile> metrics_;
-  int64_t lost_records_ = 0;  // of metrics_
   std::optional<observe::Progress> progress_;
   int64_t step_ = 0, started_ = 0;  // steps finished, steps started; at most one is in flight
   int64_t begin_ns_ = 0;            // start of the step that finishes next
-  bool skipped_ = false;            // the last step
+  int64_t skipped_in_row_ = 0;      // of the last steps
+  bool evaluation_due_ = false;     // after the last step: a signal has ended it
   double step_seconds_ = 0;         // of the last step
+  double evaluation_seconds_ = 0;   // of the last evaluation; 0: none yet
   bool long_steps_ = false;         // the last step, on any rank
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
@@ -681,118 +646,11 @@ class RankLoop {
   RunResult result_;
 };
 
-RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
-  const int64_t begin_ns = base::now_ns();
-  check_options(recipe, options);
-  Start start = plan_start(recipe, start_options(options));
-  const int64_t world_size = recipe.parallel.world();
-  const exec::Device device = device_of(recipe);
-  exec::require_device(device);
-  const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
-                          .threads = kernel_threads(recipe, world_size)};
-  const auto fit = find_fit(recipe, options.model, facts.threads, options.disabled_passes);
-  require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit,
-                 options.disabled_passes, exec::shared_memory(exec::Device::Cpu, 0, world_size));
-  const Prepared prepared = prepare(recipe, std::move(start), fit, options, begin_ns);
-  RunResult result;
-  comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
-    try {
-      RunResult mine = RankLoop(prepared, options, world, facts, world.rank().value, world_size).run();
-      if (world.rank().value == 0) result = std::move(mine);
-    } catch (const base::UserError&) {
-      throw;
-    } catch (const FailedRun&) {
-      throw;
-    } catch (const comm::CommError&) {
-      throw;  // already names its rank, or was caused by another rank
-    } catch (const std::exception& e) {
-      throw std::runtime_error(fmt::format("rank {} of {}: {}", world.rank(), world.size(), e.what()));
-    }
-  });
-  return result;
-}
-
-RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here,
-                        int64_t local_rank) {
-  const int64_t begin_ns = base::now_ns();
-  RunResult result;
-  comm::run_mpi_world([&](comm::World& world) {
-    // The first process of every host reads the data, then the others map what it has tokenised.
-    int64_t stamp = begin_ns;
-    world.world().broadcast(&stamp, 1, DType::I64, 0);
-    const bool is_first = local_rank == 0;
-    HostShare share(fmt::format("/dev/shm/quintet-{}", stamp),
-                    is_first ? HostShare::Role::First : HostShare::Role::Other);
-    std::optional<Prepared> prepared;
-    std::exception_ptr failure;
-    std::function<void()> read;
-    Start start;
-    try {
-      Recipe recipe = load();
-      config::check_world(recipe, world.size());
-      check_options(recipe, options);
-      start = plan_start(recipe, start_options(options));
-      const exec::Device device = device_of(recipe);
-      exec::require_device(device);
-      const int threads = kernel_threads(recipe, ranks_here);
-      const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
-      require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
-                     options.disabled_passes, exec::shared_memory(exec::Device::Cpu, 0, ranks_here));
-      read = [&prepared, &options, &share, recipe, start, fit, begin_ns] {
-        prepared.emplace(prepare(recipe, start, fit, options, begin_ns, &share));
-      };
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(world, failure);
-    agree_on_start(start, world);
-    try {
-      if (is_first) read();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(world, failure);
-    try {
-      if (!is_first) read();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    agree(world, failure);
-    if (is_first) share.remove();
-    const HeaderFacts facts{.backend = "MPI processes",
-                            .threads = kernel_threads(prepared->recipe, ranks_here)};
-    result = RankLoop(*prepared, options, world, facts, local_rank, ranks_here).run();
-  });
-  return result;
-}
-
 }  // namespace
 
-base::Path tuned_file() {
-  const std::string folder = config::cache_folder();
-  return folder.empty() ? base::Path() : base::Path(folder) / "matmul.txt";
-}
-
-RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
-  const std::optional<config::Launch> launch = config::detect_launch();
-  if (launch && launch->world > 1) {
-    const auto checked = [&] {
-      Recipe recipe = load();
-      if (recipe.run.backend == config::BackendKind::Local)
-        base::fail_user(
-            "run.backend is \"local\", but {} started {} processes, each of which would train a run of its "
-            "own: "
-            "use \"auto\" or \"mpi\", or start one process",
-            launch->launcher, launch->world);
-      return recipe;
-    };
-    return run_under_mpi(checked, options, launch->local_world, launch->local_rank);
-  }
-  const Recipe recipe = load();
-  const bool mpi = recipe.run.backend == config::BackendKind::Mpi ||
-                   (recipe.run.backend == config::BackendKind::Auto && launch.has_value());
-  if (!mpi) return run_as_threads(recipe, options);
-  return run_under_mpi([&] { return recipe; }, options, 1, 0);
+RunResult train_rank(const Prepared& prepared, const RunOptions& options, comm::World& world,
+                     const HeaderFacts& facts, int64_t local_rank, int64_t ranks_here) {
+  return RankLoop(prepared, options, world, facts, local_rank, ranks_here).run();
 }
 
 }  // namespace quintet::train

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "base/file_system.h"
 #include "base/provenance.h"
 #include "compiler/compile.h"
 #include "config/recipe.h"
@@ -36,9 +37,9 @@ struct RunOptions {
   bool save_last = true;                // false: the state at the end is not saved
   std::optional<TraceRange> trace;      // steps to record in trace.json
   observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
-  // Polled at every step boundary and, on a CPU without pipeline stages, between the micro-batches of long
-  // steps; a non-zero value (a signal number) on any rank stops all ranks cleanly. The state that is then
-  // saved is that of the last complete step.
+  // Polled at every step boundary, before every batch of an evaluation and, on a CPU without pipeline stages,
+  // between the micro-batches of long steps; a non-zero value (a signal number) on any rank stops all ranks
+  // cleanly. The state that is then saved is that of the last complete step.
   std::function<int()> interrupted;
   double long_step_seconds = 0.5;  // a stop waits for the end of a shorter step
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
@@ -47,7 +48,8 @@ struct RunOptions {
   std::optional<data::Corpus> corpus;             // replaces recipe.data.path
   bool poison = false;                            // see exec::ExecutorOptions
   compiler::DisabledPasses disabled_passes = {};  // the same on all ranks
-  base::Provenance provenance = {};               // for run.json
+  base::Provenance provenance = {};               // for run.json and checkpoints
+  base::FileSystem* files = nullptr;              // for checkpoints, in tests; null: the real one
 };
 
 struct RunResult {
@@ -57,7 +59,7 @@ struct RunResult {
   int signal = 0;        // RunEnd::Interrupted: the signal
   // RunEnd::Interrupted: the step, 1-based, that was given up between two micro-batches; 0: none.
   int64_t abandoned_step = 0;
-  std::string message;  // RunEnd::NonFinite: what happened and how to fix it
+  std::string message;  // RunEnd::NonFinite, SaveFailed: what happened and how to go on
   // What could not be written to the run folder, and where the last checkpoint is instead; empty: all was.
   std::string incomplete;
 };

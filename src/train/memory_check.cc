@@ -26,6 +26,19 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
           .dump = {}};
 }
 
+// Of the pipeline place whose ranks save most.
+program::SavedByClass most_saved(const compiler::Compiled& c) {
+  program::SavedByClass most;
+  for (int place = 0; place < c.layout.mesh.size(c.layout.pipeline); ++place) {
+    const auto groups = layout::make_groups(c.logical, c.local, c.layout, c.pipeline.stages, place,
+                                            c.step_graph.storage_classes(), c.step_graph.state_blocks());
+    const program::SavedByClass saved =
+        program::saved_by_class(c.program, groups, c.step_graph.states, c.layout, place);
+    if (saved.most.total() > most.most.total()) most = saved;
+  }
+  return most;
+}
+
 // UserError if copies of the state do not fit into what is left of the host's memory.
 void require_host_memory(const program::SavingMemory& saving, int64_t arena,
                          const exec::SharedMemory& memory) {
@@ -62,10 +75,10 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
   options.fit = fit;
   const compiler::Compiled compiled = compiler::compile_unverified(recipe, options);
   const bool on_gpu = device_of(recipe) == exec::Device::Cuda;
-  const program::SavingMemory saving = program::saving_memory(compiled.program, compiled.step_graph.states,
-                                                              {.staged = recipe.checkpoint.every.is_on(),
-                                                               .peers = recipe.checkpoint.peer_every > 0,
-                                                               .on_gpu = on_gpu});
+  const bool staged = recipe.checkpoint.every.is_on();
+  const program::SavingMemory saving =
+      program::saving_memory(compiled.program, staged ? most_saved(compiled) : program::SavedByClass{},
+                             {.staged = staged, .peers = recipe.checkpoint.peer_every > 0, .on_gpu = on_gpu});
   const int64_t arena = compiled.program.arena_bytes;
   require_host_memory(saving, on_gpu ? 0 : arena, on_gpu ? host : memory);
   const int64_t each = arena;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/checksum.h"
 #include "base/error.h"
 
 namespace quintet::train {
@@ -17,6 +18,13 @@ std::vector<base::RankId> all_ranks(const comm::World& world) {
   std::vector<base::RankId> ranks;
   for (int r = 0; r < world.size(); ++r) ranks.emplace_back(r);
   return ranks;
+}
+
+uint64_t sum_of(const Copy& copy) {
+  base::Checksum sum;
+  sum.add(std::as_bytes(std::span(copy.run)));
+  sum.add(copy.state);
+  return sum.value();
 }
 
 // Calls fn(range, place) for every range of memory of the pieces; places follow each other.
@@ -33,6 +41,8 @@ void for_each_range(const std::vector<StatePiece>& pieces, const Fn& fn) {
 }
 
 }  // namespace
+
+bool PeerCopies::Copy::is_whole() const { return sum == sum_of(*this); }
 
 int64_t PeerCopies::bytes() const {
   size_t bytes = 0;
@@ -80,8 +90,10 @@ void PeerMemory::copy(int64_t step, std::string run) {
       rank_.executor().wait_staged();
       std::memcpy(own.state.data(), staging_.data(), own.state.size());
     }
+    own.sum = sum_of(own);
     exchange(own, other);
-    own.step = other.step = step;
+    own.step = step;
+    if (other.is_whole()) other.step = step;
   });
 }
 
@@ -98,9 +110,10 @@ void PeerMemory::exchange(const Copy& own, Copy& other) {
     receive_counts[static_cast<size_t>(from)] = receive_count;
     comm_->all_to_all_v(send, offsets, send_counts, receive, offsets, receive_counts, type);
   };
-  const int64_t sizes[2] = {std::ssize(own.run), std::ssize(own.state)};
-  int64_t incoming[2] = {0, 0};
-  turn(sizes, 2, incoming, 2, DType::I64);
+  const int64_t sizes[3] = {std::ssize(own.run), std::ssize(own.state), static_cast<int64_t>(own.sum)};
+  int64_t incoming[3] = {0, 0, 0};
+  turn(sizes, 3, incoming, 3, DType::I64);
+  other.sum = static_cast<uint64_t>(incoming[2]);
   other.run.resize(static_cast<size_t>(incoming[0]));
   other.state.resize(static_cast<size_t>(incoming[1]));
   turn(own.run.data(), sizes[0], other.run.data(), incoming[0], DType::U8);
@@ -133,6 +146,8 @@ std::optional<PeerMemory::Restored> PeerMemory::restore() {
   finish();
   comm::Communicator& comm = world_.world();
   const int64_t me = world_.rank().value;
+  for (Copy* copy : {&copies_.own[0], &copies_.own[1], &copies_.other[0], &copies_.other[1]})
+    if (copy->step >= 0 && !copy->is_whole()) copy->step = -1;
   const int64_t mine[4] = {copies_.own[0].step, copies_.own[1].step, copies_.other[0].step,
                            copies_.other[1].step};
   std::vector<int64_t> held(4 * static_cast<size_t>(world_.size()));
@@ -145,24 +160,33 @@ std::optional<PeerMemory::Restored> PeerMemory::restore() {
     if (held[own] == *step || held[own + 1] == *step) continue;
     if (me == keeper_of(r)) {
       const Copy& kept = *at(copies_.other);
-      const int64_t sizes[2] = {std::ssize(kept.run), std::ssize(kept.state)};
-      comm.send(sizes, 2, DType::I64, static_cast<int>(r));
+      const int64_t sizes[3] = {std::ssize(kept.run), std::ssize(kept.state), static_cast<int64_t>(kept.sum)};
+      comm.send(sizes, 3, DType::I64, static_cast<int>(r));
       comm.send(kept.run.data(), sizes[0], DType::U8, static_cast<int>(r));
       comm.send(kept.state.data(), sizes[1], DType::U8, static_cast<int>(r));
     }
     if (me == r) {
       const int keeper = static_cast<int>(keeper_of(r));
-      int64_t sizes[2] = {0, 0};
-      comm.recv(sizes, 2, DType::I64, keeper);
+      int64_t sizes[3] = {0, 0, 0};
+      comm.recv(sizes, 3, DType::I64, keeper);
       Copy& back = copies_.own[slot_];
       back.run.resize(static_cast<size_t>(sizes[0]));
       back.state.resize(static_cast<size_t>(sizes[1]));
       comm.recv(back.run.data(), sizes[0], DType::U8, keeper);
       comm.recv(back.state.data(), sizes[1], DType::U8, keeper);
       back.step = *step;
+      back.sum = static_cast<uint64_t>(sizes[2]);
     }
   }
   const Copy& own = *at(copies_.own);
+  // Those that have been sent back may have been damaged on the way: then none of this step are used.
+  int32_t damaged = own.is_whole() ? 0 : 1;
+  comm.all_reduce(&damaged, 1, DType::I32, comm::ReduceOp::Max);
+  if (damaged != 0) {
+    for (Copy* copy : {&copies_.own[0], &copies_.own[1], &copies_.other[0], &copies_.other[1]})
+      if (copy->step == *step) copy->step = -1;
+    return restore();
+  }
   slot_ = &own == &copies_.own[0] ? 1 : 0;
   put(own);
   world_.world().barrier();

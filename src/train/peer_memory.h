@@ -1,6 +1,7 @@
 // Copies of the ranks' states in other ranks' memory (checkpoint.peer_every). At that interval each rank
 // keeps a copy of its own state and one of another rank's, on another machine where there is one. A rank that
-// is lost is restored from the rank that has its copy; the others go back to their own: no disk is read.
+// is lost is restored from the rank that has its copy; the others go back to their own: no disk is read. A
+// copy that is not what its owner had, after the transfer or later in memory, counts as absent.
 #pragma once
 
 #include <memory>
@@ -21,6 +22,8 @@ struct PeerCopies {
     int64_t step = -1;  // -1: none, or being written
     std::string run;    // the state that is not tensors: Manifest::run as text
     std::vector<std::byte> state;
+    uint64_t sum = 0;  // XXH3-64 of both, as its owner had them
+    bool is_whole() const;
   };
   // Two of each: one is complete while the other is written.
   Copy own[2], other[2];

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -62,7 +63,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
       log_(options.log),
       spikes_(recipe_.run.skip_spike),
       schedule_end_(options.schedule_steps > 0 ? ramp_.after(options.schedule_steps) : ramp_.end()) {
-  world.set_timeout(std::chrono::seconds(recipe.run.timeout));
+  const config::Run& run = recipe.run;
+  world.set_timeout(std::chrono::seconds(run.setup_timeout > 0 ? run.setup_timeout : run.timeout));
   const int threads = options.threads;
   const compiler::CompileOptions compile_options{
       .rank = world.rank(),
@@ -93,8 +95,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
   create_replica_groups();
-  initialise_weights();
-  if (!options.infer && !options.serving) set_loss_scale(recipe.precision.loss_scale.value);
+  if (options.draw) draw_weights([](const auto&, const auto&) { return true; });
+  if (!options.infer && !options.serving) set_loss_scale(recipe.precision.first_loss_scale());
 }
 
 Rank::~Rank() = default;
@@ -153,13 +155,18 @@ void Rank::write(const Piece& piece, const std::function<void(std::byte*)>& fill
   });
 }
 
-void Rank::initialise_weights() {
+void Rank::draw_weights(const WantedState& wanted) {
   // Averages begin as the weights that they average.
-  const auto wanted = [](const program::GroupSlot& s) {
-    return program::holds_weights(s) || s.role == graph::Role::Ema;
-  };
-  visit(wanted, [&](const Piece& piece, const layout::GlobalIndex& global) {
+  for (const program::GroupSlot& slot : compiled_->program.slots)
+    if (program::holds_weights(slot) || slot.role == graph::Role::Ema) draw_slot(slot, wanted);
+  weights_changed();
+}
+
+void Rank::draw_slot(const program::GroupSlot& slot, const WantedState& wanted) {
+  const auto only = [&](const program::GroupSlot& s) { return &s == &slot; };
+  visit(only, [&](const Piece& piece, const layout::GlobalIndex& global) {
     const Segment& s = *piece.segment;
+    if (!wanted(slot, s)) return;
     using Kind = exec::Draw::Kind;
     const exec::Draw numbers{.kind = s.init == graph::Init::Normal ? Kind::Normal
                                      : s.init == graph::Init::Ones ? Kind::Ones
@@ -175,7 +182,6 @@ void Rank::initialise_weights() {
     else
       executor_->draw(piece.range, piece.dtype, numbers);
   });
-  weights_changed();
 }
 
 void Rank::set_loss_scale(double scale) {
@@ -236,17 +242,20 @@ const program::Expanded& Rank::program_of(int64_t step) const {
   base::fail_internal("no program for a step of {} micro-batches", accumulation);
 }
 
-void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
+void Rank::set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens) {
   exec::Executor& e = *executor_;
   // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
-               optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
+               optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_) *
+                   optim::batch_factor(recipe_.optimizer.lr_scaling, ramp_.at(step).global));
   // A pipeline stage without blocks updates nothing and has no such scalar.
-  const auto& table = compiled_->program.scalar_table;
-  if (std::any_of(table.begin(), table.end(), [](const auto& s) { return s.name == scalars::kDecayRatio; }))
+  if (compiled_->program.has_scalar(scalars::kDecayRatio))
     e.set_scalar(scalars::kDecayRatio,
                  optim::weight_decay_ratio(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
+  if (compiled_->program.has_scalar(scalars::kStepShare))
+    e.set_scalar(scalars::kStepShare,
+                 static_cast<double>(micro_batches) / static_cast<double>(recipe_.batch.accumulation));
   if (spikes_.is_on()) {
     const SpikeGuard::Limits limits = spikes_.limits(step);
     e.set_scalar(scalars::kLossLimit, limits.loss);
@@ -259,7 +268,7 @@ void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
 
 void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
                       int64_t valid_tokens) {
-  set_step_scalars(step, valid_tokens);
+  set_step_scalars(step, ramp_.at(step).accumulation, valid_tokens);
   if (measures(step)) executor_->begin_measuring(measured_rounds_);
   const program::Expanded& program = program_of(step);
   executor_->start(program, inputs, &program == &program_of(step + 1) ? next : nullptr);
@@ -275,6 +284,7 @@ bool Rank::step_was_abandoned() {
 StepResult Rank::finish_step() {
   exec::Executor& e = *executor_;
   e.finish();
+  if (std::exchange(sets_up_, false)) world_.set_timeout(std::chrono::seconds(recipe_.run.timeout));
   const int64_t step = in_flight_.front();
   in_flight_.pop_front();
   if (measures(step)) e.end_measuring(measured_rounds_++);
@@ -301,7 +311,8 @@ GradientNorm Rank::measure_gradient(int64_t step, const data::Batches& batches) 
   size_t i = 0;
   while (i < variants.size() && !variants[i].measures) ++i;
   QUINTET_CHECK(i < variants.size(), "the program has no variant that measures gradients");
-  set_step_scalars(step, batches.count_labels(step, dp_index_, variants[i].micro_batches));
+  const int micro_batches = variants[i].micro_batches;
+  set_step_scalars(step, micro_batches, batches.count_labels(step, dp_index_, micro_batches));
   exec::Executor& e = *executor_;
   e.run(compiled_->variants[i], in_row_order(load_of(step, batches)));
   return {.squared = e.scalar(scalars::kSumSquares) / (loss_scale_ * loss_scale_),
@@ -349,9 +360,11 @@ std::vector<Rank::Sum> Rank::step_sums() const {
   const program::Program& p = compiled_->program;
   if (!p.sums.valid()) return list;
   const std::span<const double> values = executor_->sums();
+  const double share = p.has_scalar(scalars::kStepShare) ? executor_->scalar(scalars::kStepShare) : 1;
   for (const program::SumPlace& s : p.step_sums)
     list.push_back({s.kind, s.block,
-                    values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count)), s.scale});
+                    values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count)), s.scale,
+                    share});
   return list;
 }
 
@@ -390,16 +403,7 @@ AtomList Rank::replicated_over(const Piece& piece) const {
 }
 
 Rank::Copies Rank::copies(const Piece& piece) const {
-  const layout::Mesh& mesh = compiled_->layout.mesh;
-  const AtomList atoms = replicated_over(piece);
-  Copies copies{.place = mesh.index(world_.rank(), atoms), .count = mesh.size(atoms)};
-  const std::vector<int>& shared_by = piece.group->shared_by;
-  if (shared_by.empty()) return copies;
-  const auto stage =
-      std::find(shared_by.begin(), shared_by.end(), mesh.index(world_.rank(), compiled_->layout.pipeline));
-  copies.place += (stage - shared_by.begin()) * copies.count;
-  copies.count *= static_cast<int64_t>(shared_by.size());
-  return copies;
+  return layout::copies_of(*piece.group, *piece.segment, compiled_->layout, world_.rank());
 }
 
 comm::Communicator* Rank::replicas(const Piece& piece) const {

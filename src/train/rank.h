@@ -16,6 +16,7 @@
 #include "config/demands.h"
 #include "data/batch.h"
 #include "exec/executor.h"
+#include "program/saved_bytes.h"
 #include "train/noise_scale.h"
 #include "train/spike_guard.h"
 
@@ -35,6 +36,7 @@ struct RankOptions {
   std::function<void(const std::string&)> log = {};  // receives the executor's messages
   std::optional<compiler::Fit> fit = {};  // resolved memory.recompute = "fit" (train/memory_check.h)
   compiler::DisabledPasses disabled_passes = {};
+  bool draw = true;            // initial weights; false: the caller loads them, or calls draw_weights
   int64_t schedule_steps = 0;  // the length of the run for learning-rate schedules; 0: run.steps
 };
 
@@ -58,7 +60,7 @@ std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model);
 class Rank {
  public:
   // Compiles and verifies, agrees with the other ranks (agreement.h), allocates the arena, creates
-  // communicators and initialises the weights. Collective over the world, whose size must match the recipe.
+  // communicators and draws the weights. Collective over the world, whose size must match the recipe.
   Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
   ~Rank();
 
@@ -120,6 +122,10 @@ class Rank {
   using Wanted = std::function<bool(const program::GroupSlot&)>;  // program::holds_weights, ...
   void visit(const Wanted& wanted,
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
+  // Initial weights of all parameters that `wanted` accepts, and of their averages: functions of run.seed
+  // and the name alone.
+  using WantedState = std::function<bool(const program::GroupSlot&, const layout::Segment&)>;
+  void draw_weights(const WantedState& wanted);
   // See exec::Executor.
   exec::HostBytes read(const exec::Range& range) const { return executor_->read(range); }
   void write(const exec::Range& range, const std::function<void(std::byte*)>& fill) {
@@ -133,9 +139,7 @@ class Rank {
     return trainable ? recipe_.precision.master_type() : recipe_.precision.compute;
   }
   // The ranks that hold the same piece, and this one's place among them.
-  struct Copies {
-    int64_t place = 0, count = 1;
-  };
+  using Copies = layout::Copies;
   Copies copies(const Piece& piece) const;
   // The same ranks in their order; null when there are no others, or when pipeline stages share the piece.
   comm::Communicator* replicas(const Piece& piece) const;
@@ -153,6 +157,8 @@ class Rank {
     int block;
     std::span<const double> values;
     int scale = -1;  // graph::StepSum::scale
+    double share =
+        1;  // auxiliary losses: the share of a whole step's micro-batches that they were summed over
   };
   std::vector<Sum> step_sums() const;
 
@@ -188,13 +194,13 @@ class Rank {
     std::string name;
     std::shared_ptr<comm::Communicator> comm;
   };
-  void initialise_weights();
+  void draw_slot(const program::GroupSlot& slot, const WantedState& wanted);
   void set_loss_scale(double scale);
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
-  void set_step_scalars(int64_t step, int64_t valid_tokens);
+  void set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens);
   // The program of a step; by batch.ramp, it depends on the step.
   const program::Expanded& program_of(int64_t step) const;
   // The first two steps with the largest batch of the run measure the memory that is actually touched.
@@ -216,6 +222,7 @@ class Rank {
   const config::RunPoint schedule_end_;
   std::deque<int64_t> in_flight_;  // steps that are started and not finished
   double loss_scale_ = 1;          // of the next step
+  bool sets_up_ = true;            // no step has ended: waits last up to run.setup_timeout
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "train/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,16 +12,22 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/error_codes.h"
+#include "base/json.h"
+#include "base/plural.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "checkpoint/older.h"
 #include "checkpoint/store.h"
+#include "compiler/compile.h"
+#include "config/batch_ramp.h"
 #include "config/codes.h"
 #include "config/hf/config.h"
 #include "config/parse.h"
 #include "config/print.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpointer.h"
+#include "train/end_messages.h"
+#include "train/run_metrics.h"
 
 namespace quintet::train {
 namespace {
@@ -90,34 +97,76 @@ void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, c
   if (!line.empty()) start.lines.push_back(std::move(line));
 }
 
+// A parameter that the recipe has in another shape than the checkpoint, or that only one of them has; empty:
+// there is none, or it is not known. For messages: it compiles the recipe.
+std::string other_parameter(const Recipe& recipe, const checkpoint::Manifest& m) {
+  try {
+    const compiler::Compiled compiled = compiler::compile_unverified(recipe, {.rank = base::RankId(0)});
+    for (const graph::StateDecl& s : compiled.step_graph.states) {
+      if (s.keep != graph::Keep::Saved || s.role == graph::Role::Scalar || checkpoint::is_state_name(s.name))
+        continue;
+      std::vector<int64_t> shape;
+      for (const graph::DimSize& d : s.type.dims) shape.push_back(d.size);
+      const checkpoint::SavedTensor* const saved = m.find(s.name);
+      if (saved == nullptr) return fmt::format("{} is not in the checkpoint", s.name);
+      if (saved->info.shape != shape)
+        return fmt::format("{} has the shape [{}], [{}] in the checkpoint", s.name, fmt::join(shape, ", "),
+                           fmt::join(saved->info.shape, ", "));
+    }
+  } catch (const std::exception&) {  // the differences are reported anyway
+  }
+  return {};
+}
+
+// Which sequences a step reads follows from how many are read before it. Batches may change as long as the
+// recipe has read as many by now as the run: its past is then in batch.ramp. Returns what to do otherwise.
+std::string other_position(const Recipe& recipe, const Recipe& saved, const RunState& state,
+                           const base::Path& folder) {
+  const int64_t sequences = config::BatchRamp(recipe).after(state.step).sequences;
+  if (sequences == state.sequences) return {};
+  return fmt::format(
+      "the run has read {} sequences in {} steps, and with this recipe it would have read {}, so samples "
+      "would "
+      "be repeated or left out. Keep the past in the recipe: a larger batch goes on exactly with batch.ramp "
+      "= "
+      "[{{ until = {}, global = {} }}] and --allow batch; a smaller one needs a new run from the weights, "
+      "with "
+      "--run-dir NEW --from {} --weights-only",
+      base::thousands(state.sequences), state.step, base::thousands(sequences), state.step,
+      saved.batch.global, folder.string());
+}
+
 void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOptions& options,
-                      const base::Path& folder, Start& start) {
+                      const base::Path& folder, const checkpoint::Manifest& manifest, Start& start) {
   std::string refused, keys;
-  bool other_batches = false;
+  bool other_model = false, other_batch = false;
+  const std::string position = other_position(recipe, saved, *start.state, folder);
   for (const Difference& d : differences(saved, recipe)) {
     if (!is_exact_key(d.key)) continue;
     if (d.key == "data.tokenizer" && !start.state->tokenizer.empty()) continue;  // its tokens are compared
-    if (d.key.starts_with("batch.") && is_allowed(options, d.key))
-      base::fail_user(
-          "--allow {}: the position in the data counts batches, so their size cannot change within a run; "
-          "start a new run from the weights: --run-dir NEW --from {} --weights-only",
-          d.key, folder.string());
     if (is_allowed(options, d.key)) {
+      if (d.key.starts_with("batch.") && !position.empty())
+        base::fail_user("--allow {}: {}", d.key, position);
       start.lines.push_back(fmt::format("{} is {}, {} when the checkpoint was saved", d.key, d.now, d.saved));
       continue;
     }
     refused += fmt::format("\n  {} is {}, {} in the checkpoint", d.key, d.now, d.saved);
     keys += fmt::format(" --allow {}", d.key);
-    other_batches = other_batches || d.key.starts_with("batch.");
+    other_model = other_model || d.key.starts_with("model.");
+    other_batch = other_batch || d.key.starts_with("batch.");
   }
   if (refused.empty()) return;
-  // The position in the data counts batches: another size cannot be allowed.
-  const std::string nevertheless = other_batches
-                                       ? fmt::format(
-                                             "start a new run from the weights with --run-dir NEW --from {} "
-                                             "--weights-only",
-                                             folder.string())
-                                       : "continue nevertheless with" + keys;
+  if (other_batch && !position.empty())
+    base::fail_user(
+        "this recipe cannot continue {} exactly:{}\n{}. --fresh starts over, and replaces the run",
+        folder.string(), refused, "Restore the recipe: " + position);
+  const std::string other = other_model ? other_parameter(recipe, manifest) : std::string();
+  const std::string nevertheless =
+      other.empty() ? "continue nevertheless with" + keys
+                    : fmt::format(
+                          "start a new run with those weights that fit (--run-dir NEW --from {} "
+                          "--weights-only --load 'PATTERN=fresh': {})",
+                          folder.string(), other);
   base::fail_user(
       "this recipe cannot continue {} exactly:{}\nRestore the recipe, {}, or start over with --fresh, which "
       "replaces the run",
@@ -160,15 +209,19 @@ void require_tokens_of_folder(const Recipe& recipe, const StartOptions& options)
 Start continue_from(Recipe& recipe, const StartOptions& options, const base::Path& folder,
                     Existing existing) {
   const base::Path manifest_file = folder / checkpoint::kManifestFile;
+  uint64_t sum = 0;
   const checkpoint::Manifest manifest = [&] {
     try {
-      return checkpoint::parse_manifest(base::read_file(manifest_file), manifest_file.string());
+      const std::string text = options.read(manifest_file);
+      sum = base::checksum_of(std::as_bytes(std::span(text)));
+      return checkpoint::parse_manifest(text, manifest_file.string());
     } catch (const base::UserError& e) {
       refuse_damaged(e, folder);
     }
   }();
   Start start{.existing = existing,
               .checkpoint = folder,
+              .manifest_sum = sum,
               .load = {.weights_only = options.weights_only, .rules = {}}};
   for (const std::string& rule : options.load) start.load.rules.push_back(parse_load_rule(rule));
   if (options.weights_only) {
@@ -198,9 +251,19 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   else
     start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(),
                                       manifest.step, recipe.run.steps));
+  if (existing == Existing::Continue)
+    if (const int64_t last = last_recorded_step(RunFolder(recipe.run.dir).metrics()); last > manifest.step)
+      start.lines.push_back(fmt::format("{} after the checkpoint, {} to {}, {} repeated",
+                                        base::counted(last - manifest.step, "step"), manifest.step + 1, last,
+                                        last - manifest.step == 1 ? "is" : "are"));
+  const int64_t skipped = skipped_in_row(*start.state);
+  if (manifest.step > 0 && (skipped > 1 || !is_finite(start.state->summary)))
+    start.lines.push_back(fmt::format(
+        "warning: the last {} steps before this checkpoint were skipped, and the last loss is {}. {}",
+        skipped, start.state->summary.last_loss, way_back(folder.parent_path(), manifest.step - skipped)));
   keep_schedule(recipe, saved, *start.state, options, start);
   require_same_tokens(recipe, start.state->tokenizer, saved.data.tokenizer, options, folder);
-  require_same_run(recipe, saved, options, folder, start);
+  require_same_run(recipe, saved, options, folder, manifest, start);
   start.check_data = !is_allowed(options, "data.path");
   if (saved.run.device != recipe.run.device || saved.run.deterministic != recipe.run.deterministic)
     start.lines.push_back(
@@ -247,14 +310,13 @@ bool is_in(const base::Path& checkpoint, const base::Path& folder) {
 }
 
 // checkpoint.dir may be anywhere: one run must not continue, mix with or remove the checkpoints of another.
-void require_own_store(const Recipe& recipe, const checkpoint::Store& store) {
+void require_own_store(const Recipe& recipe, const checkpoint::Store& store, const StartOptions& options) {
   const std::optional<checkpoint::Entry> newest = store.newest();
   if (recipe.checkpoint.dir.empty() || !newest) return;
   const base::Path file = newest->folder / checkpoint::kManifestFile;
   std::string other;
   try {
-    other =
-        recipe_of(checkpoint::parse_manifest(base::read_file(file), file.string()), file.string()).run.dir;
+    other = recipe_of(checkpoint::parse_manifest(options.read(file), file.string()), file.string()).run.dir;
   } catch (const base::UserError&) {
     return;  // damaged: who loads it says so
   }
@@ -325,7 +387,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
       options.from.empty() ? base::Path() : folder_itself(find_checkpoint(options.from, options.step));
   const bool is_own = !from.empty() && is_in(from, store.folder());
   if (options.overwrite) {
-    require_own_store(recipe, store);
+    require_own_store(recipe, store, options);
     if (is_own)
       base::fail_user("--fresh would remove {}, which --from names: choose another folder with --run-dir",
                       from.string());
@@ -333,7 +395,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
     require_tokens_of_folder(recipe, options);
     return {.existing = Existing::Replace};
   }
-  require_own_store(recipe, store);
+  require_own_store(recipe, store, options);
   const std::optional<checkpoint::Entry> own = store.newest();
   if (is_own && !options.weights_only) return continue_from(recipe, options, from, Existing::Continue);
   require_manifest_of_latest(store);
@@ -413,31 +475,39 @@ void require_same_data(const Start& start, const DataIdentity& now) {
   const DataIdentity& saved = start.state->data;
   if (now == saved) return;
   base::fail_user(
-      "the data have changed since {} was saved: {} tokens in {} documents ({}), then {} in {} ({}). Restore "
+      "the data have changed since {} was saved: {} tokens in {} ({}), then {} in {} ({}). Restore "
       "them, continue nevertheless with --allow data.path, or start over with --fresh, which replaces the "
       "run",
-      start.checkpoint.string(), base::thousands(now.tokens), base::thousands(now.documents), now.fingerprint,
-      base::thousands(saved.tokens), base::thousands(saved.documents), saved.fingerprint);
+      start.checkpoint.string(), base::thousands(now.tokens), base::counted(now.documents, "document"),
+      now.fingerprint, base::thousands(saved.tokens), base::counted(saved.documents, "document"),
+      saved.fingerprint);
 }
 
-void truncate_metrics(const base::Path& path, int64_t step) {
-  if (!base::file_exists(path)) return;
-  const std::string text = base::read_file(path);
-  std::string kept;
-  int64_t last = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    if (end == std::string::npos) break;  // a record that a crash has cut off
-    const auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                              text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
-    const int64_t number = record.is_object() ? record.value("step", int64_t{0}) : 0;
-    if (number > last && number <= step) {
-      kept.append(text, at, end + 1 - at);
-      last = number;
+int64_t skipped_in_row(const RunState& state) {
+  const auto found = state.scalars.find(std::string(program::scalars::kSkippedInRow));
+  return found == state.scalars.end() ? 0 : static_cast<int64_t>(found->second);
+}
+
+std::string way_back(const base::Path& folder, int64_t step) {
+  std::vector<checkpoint::Entry> entries = checkpoint::Store(folder).list();
+  std::reverse(entries.begin(), entries.end());
+  for (const checkpoint::Entry& entry : entries) {
+    if (!entry.complete || entry.step >= step) continue;
+    const base::Path file = entry.folder / checkpoint::kManifestFile;
+    try {
+      const RunState state = parse_run_state(
+          checkpoint::parse_manifest(base::read_file(file), file.string()).run, file.string());
+      if (!is_finite(state.summary) || skipped_in_row(state) > 0) continue;
+      return fmt::format(
+          "The checkpoint of step {} is from before that (loss {:.4f}). To go back to it, run the same "
+          "command "
+          "once with --from {}, for example with a lower learning rate: --set optimizer.lr=... --allow "
+          "optimizer.lr",
+          entry.step, state.summary.last_loss, entry.folder.string());
+    } catch (const base::UserError&) {  // a damaged one is no way back
     }
-    at = end + 1;
   }
-  if (kept != text) base::write_file_atomically(path, kept);
+  return "There is no checkpoint from before that: start over with --fresh and a lower optimizer.lr";
 }
 
 }  // namespace quintet::train

@@ -2,6 +2,7 @@
 // never starts over silently, and never continues with something changed that makes it another run.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,11 +24,14 @@ struct StartOptions {
   bool weights_only = false;           // of `from`: only the weights, and start at step 1
   std::vector<std::string> load = {};  // of `from`: rules by name (parse_load_rule)
   std::vector<std::string> allow;      // keys, or sections of keys, that may differ from the checkpoint's
+  // How a manifest is read: it is large, and one process may read it for all (start_checks.h).
+  std::function<std::string(const base::Path& file)> read = base::read_file;
 };
 
 struct Start {
   Existing existing = Existing::Refuse;  // what happens to files in the run folder
   base::Path checkpoint;                 // empty: none is loaded
+  uint64_t manifest_sum = 0;             // XXH3-64 of its manifest
   LoadOptions load;
   std::optional<RunState> state;   // of the checkpoint, unless load.weights_only
   int64_t schedule_steps = 0;      // see RankOptions
@@ -64,7 +68,10 @@ bool is_exact_key(const std::string& key);
 // Those of them in which two recipes differ.
 std::vector<std::string> changed_exact_keys(const config::Recipe& saved, const config::Recipe& now);
 
-// Keeps the records of steps up to `step`, one for each. A missing file stays missing.
-void truncate_metrics(const base::Path& path, int64_t step);
+// Steps in a row before a checkpoint that were skipped.
+int64_t skipped_in_row(const RunState& state);
+// A run has diverged: how to go back to the newest checkpoint of the store before `step` whose own last step
+// was good. The weights after the step before the first that was skipped are not: they gave that result.
+std::string way_back(const base::Path& store, int64_t step);
 
 }  // namespace quintet::train

@@ -126,7 +126,8 @@ class CorpusReader {
     data::Reading found;
     const bool is_chat = d.format == config::DataFormat::Chat;
     data::StreamOptions options{
-        .files = is_chat ? data::chat_files(paths, text.skip) : data::text_files(paths, &found, text.skip),
+        .files =
+            is_chat ? data::chat_files(paths, &found, text.skip) : data::text_files(paths, &found, text.skip),
         .format = std::move(text.format),
         .tokenizer = tokenizer_,
         .end = text.end,
@@ -143,6 +144,12 @@ class CorpusReader {
         .threads = stream_threads()};
     if (options.files.empty())
       config::fail_coded(config::kDataHasLabels, "no text in '{}': {}", paths[0].string(), found.text());
+    if (!is_chat)
+      for (const base::Path& path : paths)
+        if (base::file_exists(path)) text::require_fields(path, options.format.columns());
+    if (const std::string skipped = found.skipped();
+        !skipped.empty() && reading_.find(skipped) == std::string::npos)
+      add_reading("skipped " + skipped);
     if (is_chat)
       options.chat = {std::make_shared<chat::ChatTokenizer>(d.tokenizer, d.chat.chat_template),
                       chat_format(d.chat), data::trained_formats(options.files, "")};
@@ -332,10 +339,7 @@ class DataMaker {
                 .evals = std::move(evals_),
                 .reading = {},
                 .tokenizer = {}};
-    std::vector<data::BatchStart> stages;
-    for (const config::BatchRamp::Stage& s : ramp.stages())
-      stages.push_back({.step = s.first_step, .position = s.first_sequence, .accumulation = s.accumulation});
-    out.train.set_stages(std::move(stages));
+    out.train.set_stages(batch_starts(recipe_));
     if (recipe_.data.balance) out.train.set_balanced();
     return out;
   }
@@ -373,6 +377,14 @@ class DataMaker {
 };
 
 }  // namespace
+
+std::vector<data::BatchStart> batch_starts(const config::Recipe& recipe) {
+  const config::BatchRamp ramp(recipe);
+  std::vector<data::BatchStart> starts;
+  for (const config::BatchRamp::Stage& s : ramp.stages())
+    starts.push_back({.step = s.first_step, .position = s.first_sequence, .accumulation = s.accumulation});
+  return starts;
+}
 
 data::DatasetOptions dataset_options(const config::Recipe& recipe) {
   data::DatasetOptions options{.seq_len = recipe.data.seq_len,

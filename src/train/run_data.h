@@ -36,6 +36,8 @@ struct RunData {
 RunData load_data(const config::Recipe& recipe, HostShare* share = nullptr);
 // The same from a given corpus; ignores recipe.data.path and recipe.data.blend.
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);
+// batch.ramp, for data::Batches::set_stages.
+std::vector<data::BatchStart> batch_starts(const config::Recipe& recipe);
 // How a recipe cuts a corpus into samples.
 data::DatasetOptions dataset_options(const config::Recipe& recipe);
 // UserError unless every path of the recipe's data exists. Reads nothing.

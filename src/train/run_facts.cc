@@ -1,10 +1,12 @@
 #include "train/run_facts.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "checkpoint/manifest.h"
 #include "config/names.h"
+#include "program/allocate.h"
 
 namespace quintet::train {
 namespace {
@@ -78,6 +80,8 @@ std::string run_json(const config::Recipe& recipe, const RunData& data, const Ra
     parameters += compiled.logical.type(p.value).count();
   const Json json = {{"name", recipe.name},
                      {"version", provenance.version},
+                     {"commit", provenance.commit},
+                     {"build", provenance.build},
                      {"command", provenance.command},
                      {"folder", provenance.folder},
                      {"host", provenance.host},
@@ -96,6 +100,40 @@ std::string run_json(const config::Recipe& recipe, const RunData& data, const Ra
                      {"mesh", mesh_json(compiled.layout.mesh)},
                      {"groups_of_rank_0", groups_json(compiled.program)}};
   return base::json_text(json, 2) + "\n";
+}
+
+nlohmann::ordered_json environment_json(const HeaderFacts& facts, const std::string& device,
+                                        const base::Provenance& provenance) {
+  return {{"commit", provenance.commit},   {"build", provenance.build}, {"host", provenance.host},
+          {"machine", provenance.machine}, {"device", device},          {"kernels", provenance.kernels},
+          {"backend", facts.backend},      {"threads", facts.threads}};
+}
+
+int64_t metrics_bytes(const config::Recipe& recipe, const Rank& rank) {
+  constexpr int64_t kPerStep = 512;   // about twice a typical record, with the list of fp8
+  constexpr int64_t kPerBlock = 512;  // a block with experts, without its loads
+  constexpr int64_t kPerLoad = 12;    // the load of one expert
+  int64_t bytes = kPerStep;
+  for (const Rank::Sum& sum : rank.step_sums())
+    if (sum.kind == graph::SumKind::Load)
+      bytes += kPerBlock + kPerLoad * static_cast<int64_t>(sum.values.size());
+  return recipe.run.steps * bytes;
+}
+
+void gather_memory(const Rank& rank, comm::World& world, bool dry_run, Summary& summary) {
+  const program::Peak peak = program::peak_of(rank.compiled().program);
+  std::vector<int64_t> mine = {rank.planned_peak_bytes(), dry_run ? 0 : rank.measured_peak_bytes()};
+  mine.insert(mine.end(), peak.by_class.begin(), peak.by_class.end());
+  const size_t count = mine.size();
+  std::vector<int64_t> all(count * static_cast<size_t>(world.size()));
+  world.world().all_gather(mine.data(), all.data(), static_cast<int64_t>(count), base::DType::I64);
+  for (size_t r = 0; r < all.size(); r += count) {
+    Summary::RankMemory& m = summary.ranks.emplace_back();
+    m.planned_peak_bytes = all[r];
+    m.measured_peak_bytes = all[r + 1];
+    std::copy_n(all.begin() + static_cast<ptrdiff_t>(r) + 2, m.planned_by_class.size(),
+                m.planned_by_class.begin());
+  }
 }
 
 }  // namespace quintet::train

@@ -6,15 +6,41 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/error_codes.h"
 #include "base/json.h"
 #include "base/machine.h"
 #include "base/output_path.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "config/codes.h"
+#include "config/parse.h"
 #include "config/print.h"
 #include "config/validate.h"
 
 namespace quintet::train {
+
+void require_recipe_stays(const std::string& file, const RunFolder& folder) {
+  std::error_code none;
+  if (std::filesystem::equivalent(file, folder.recipe_file(), none) && !base::file_exists(folder.facts()))
+    config::fail_coded(
+        config::kFolderIsFree,
+        "--overwrite would replace '{}', the recipe itself, by its resolved form: choose another "
+        "folder with --run-dir",
+        base::printable(file));
+}
+
+void require_in_place(const std::string& file, const std::string& run_dir) {
+  const base::Path folder = std::filesystem::absolute(file).parent_path();
+  const RunFolder here(folder);
+  std::error_code none;
+  if (std::filesystem::equivalent(file, here.recipe_file(), none) && base::file_exists(here.facts()) &&
+      !std::filesystem::equivalent(folder, run_dir, none) && config::load(file).run.dir == run_dir)
+    config::fail_coded(
+        config::kFolderIsFree,
+        "'{}' is the recipe of a run that was moved or copied from '{}': --run-dir {} continues it "
+        "here",
+        base::printable(file), run_dir, folder.string());
+}
 
 std::vector<base::Path> RunFolder::results() const {
   return {metrics(), facts(), summary(), timeline(), schedule(), trace(), report()};
@@ -87,6 +113,19 @@ void RunFolder::write_recipe(const config::Recipe& recipe) const {
   base::write_file_atomically(recipe_file(), config::to_toml(recipe));
 }
 
+void RunFolder::restore_if_removed(const config::Recipe& recipe, const std::string& run_json,
+                                   int64_t step) const {
+  if (base::file_exists(metrics())) return;
+  write_recipe(recipe);
+  base::write_file_atomically(facts(), run_json);
+  throw base::UserError(base::with_code(
+      fmt::format(
+          "'{}' was removed or moved during the run: its metrics and earlier checkpoints are lost; the "
+          "recipe and the state of step {} were written there again",
+          path_.string(), step),
+      "Q9004"));
+}
+
 std::string_view to_string(RunEnd end) {
   switch (end) {
     case RunEnd::Finished:
@@ -95,6 +134,8 @@ std::string_view to_string(RunEnd end) {
       return "interrupted";
     case RunEnd::NonFinite:
       return "non-finite";
+    case RunEnd::SaveFailed:
+      return "save failed";
   }
   return "";
 }
@@ -130,6 +171,7 @@ std::string to_json(const Summary& s) {
                                  {"planned_peak", s.planned_is_bound ? "bound" : "exact"},
                                  {"evaluations", nlohmann::ordered_json::array()},
                                  {"ranks", nlohmann::ordered_json::array()}};
+  if (s.auto_seconds > 0) json["checkpoint_every_seconds"] = s.auto_seconds;
   for (const Summary::Evaluation& e : s.evaluations)
     json["evaluations"].push_back({{"step", e.step}, {"loss", e.loss}, {"tokens", e.tokens}});
   for (size_t r = 0; r < s.ranks.size(); ++r)
@@ -165,11 +207,13 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
                              s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
   if (!s.evaluations.empty()) line("validation", fmt::format("{:.4f}", s.evaluations.back().loss));
   const auto time = [](double seconds) { return base::human_duration(static_cast<int64_t>(seconds * 1e9)); };
-  if (s.steps > 0)
+  if (s.tokens_per_s > 0)  // the first steps, which measure memory, are not timed
     line("speed", fmt::format("{} tokens/s", base::thousands(static_cast<int64_t>(s.tokens_per_s))));
   // Neither set-up nor measurements where a finished run was started again.
   line("time", time(s.wall_seconds) +
                    (s.setup_seconds > 0 ? fmt::format(", of which {} set-up", time(s.setup_seconds)) : ""));
+  if (s.auto_seconds > 0)
+    line("checkpoints", fmt::format("every {} (checkpoint.every = \"auto\")", time(s.auto_seconds)));
   for (size_t begin = 0; begin < s.ranks.size();) {
     size_t end = begin + 1;
     const Summary::RankMemory& m = s.ranks[begin];

@@ -45,6 +45,10 @@ class RunFolder {
   // Creates the folder and writes only the resolved recipe.
   void write_recipe(const config::Recipe& recipe) const;
 
+  // Where someone removed or moved the folder during a run whose last state was saved there since: writes the
+  // recipe and run.json again, and throws a UserError that says what is lost.
+  void restore_if_removed(const config::Recipe& recipe, const std::string& run_json, int64_t step) const;
+
   const base::Path& path() const { return path_; }
   base::Path recipe_file() const { return path_ / "recipe.toml"; }
   base::Path metrics() const { return path_ / "metrics.jsonl"; }
@@ -65,12 +69,20 @@ class RunFolder {
   base::Path path_;
 };
 
+// UserErrors about the recipe of a run and the folder that the run would use. `file` is what was asked for.
+// --overwrite in the recipe's own folder means an earlier run, not the recipe:
+// `cd experiment; quintet train recipe.toml --run-dir . --overwrite`.
+void require_recipe_stays(const std::string& file, const RunFolder& folder);
+// The recipe of a run folder names that folder. In one that was moved or copied it names another.
+void require_in_place(const std::string& file, const std::string& run_dir);
+
 enum class RunEnd : uint8_t {
   Finished,     // all steps done
   Interrupted,  // stopped on request: the step in progress was finished and its state saved
-  NonFinite,    // run.max_skipped_steps consecutive steps had a non-finite loss or gradient
+  NonFinite,    // the last steps had a non-finite loss or gradient, or run.max_skipped_steps in a row did
+  SaveFailed,   // a checkpoint could not be written; the last state is saved
 };
-std::string_view to_string(RunEnd end);  // "finished", "interrupted", "non-finite"
+std::string_view to_string(RunEnd end);  // "finished", "interrupted", "non-finite", "save failed"
 
 // The contents of summary.json.
 struct Summary {
@@ -88,12 +100,14 @@ struct Summary {
   RunEnd end = RunEnd::Finished;
   std::string ended_at;  // base::utc_text
   int64_t steps = 0, skipped_steps = 0;
+  int64_t non_finite_at_end = 0;  // the last so many steps; overflows of a dynamic loss scale do not count
   double first_loss = 0, last_loss = 0;
   int64_t tokens = 0;        // valid tokens of all steps
   double seconds = 0;        // of all steps, without evaluation and saving
   double setup_seconds = 0;  // before the first step: reading data, compiling, verifying
   double wall_seconds = 0;   // of this process: from the recipe to the last checkpoint
   double tokens_per_s = 0;   // without the first two steps, which measure memory, if there are more
+  double auto_seconds = 0;   // checkpoint.every = "auto": between saves, as last measured; 0: not measured
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
   // The plan covers the most that a step or a rank can need, and the measurement, taken in the first two

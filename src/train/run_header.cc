@@ -162,10 +162,11 @@ class Header {
            r_.data.pack ? "attention does not cross document boundaries"
                         : "off: the documents of a sequence are read as continuous text");
     } else {
-      int64_t used = 0, cut = 0, dropped = 0, lost = 0;
+      int64_t used = 0, cut = 0, dropped = 0, lost = 0, untrained = 0, without = 0;
       for (int64_t i = 0; i < train.sets(); ++i) {
         const data::BestFit& plan = *train.dataset(i).best_fit();
         used += plan.used(), cut += plan.cut(), dropped += plan.dropped(), lost += plan.dropped_labels();
+        untrained += plan.untrained() - plan.lost(), without += plan.lost();
       }
       std::string text = fmt::format(
           "best fit: {:.2f} % of the positions used",
@@ -175,6 +176,12 @@ class Header {
                             r_.data.long_documents == config::LongDocuments::Split ? "split" : "truncated");
       if (dropped > 0) text += fmt::format("; {} dropped", counted(dropped, "longer document"));
       if (lost > 0) text += fmt::format(", {} lost", counted(lost, "label"));
+      if (without > 0)
+        text += fmt::format("; {} left out, which truncation leaves without a trained token",
+                            counted(without, "document"));
+      if (untrained > 0)
+        text += fmt::format("; {} without a trained token left out",
+                            counted(untrained, "document or part", "documents or parts"));
       line("pack", "{}", text);
     }
     if (r_.data.balance && r_.parallel.dp() > 1) line("", "{}", balance_text());
@@ -229,6 +236,11 @@ class Header {
     const config::Optimizer& o = r_.optimizer;
     line("training", "{}, lr {:g} {}, compute in {}", name_of(o.kind), o.lr, name_of(o.schedule.kind),
          name_of(r_.precision.compute));
+    const config::LrScaling& scaling = o.lr_scaling;
+    if (scaling.rule != config::LrScalingRule::None)
+      line("", "lr is multiplied by {}sequences per step / {}{}",
+           scaling.rule == config::LrScalingRule::Sqrt ? "sqrt(" : "", scaling.batch,
+           scaling.rule == config::LrScalingRule::Sqrt ? ")" : "");
     const config::RunPoint end = config::BatchRamp(r_).end();
     if (end.in(o.schedule.warmup.unit) < o.schedule.warmup.value)
       line("", "the warm-up, {}, is longer than the run, which ends at lr {:.3g}",
@@ -390,7 +402,7 @@ class Header {
            p.compute == base::DType::BF16 ? "" : fmt::format(", emulated in {}", name_of(p.compute)));
     }
     if (p.loss_scale.dynamic)
-      line("", "loss scale {:g} initially, doubled after {} good steps", p.loss_scale.value,
+      line("", "loss scale {:g} initially, doubled after {} good steps", p.loss_scale_start,
            p.loss_scale_window);
     else if (p.loss_scale.value != 1)
       line("", "loss scale {:g}", p.loss_scale.value);
@@ -453,8 +465,10 @@ class Header {
                                    : fmt::format("{}", fmt::join(m.recompute_ops, ", ")));
     if (m.recompute == Kind::Full)
       line("recompute", "full: {}",
-           m.recompute_every == 1 ? std::string("every block")
-                                  : fmt::format("one block in {}", m.recompute_every));
+           m.recompute_first > 0
+               ? fmt::format("the first {} of every stage", counted(m.recompute_first, "block"))
+           : m.recompute_every == 1 ? std::string("every block")
+                                    : fmt::format("one block in {}", m.recompute_every));
   }
 
   // Whether sizes depend on the routing, so that the program plans for the maximum.

@@ -34,6 +34,7 @@ Json to_json(const RunState& s) {
   for (const Summary::Evaluation& e : s.summary.evaluations)
     evaluations.push_back({e.step, number(e.loss), e.tokens});
   return {{"version", s.version},
+          {"environment", s.environment},
           {"step", s.step},
           {"sequences", s.sequences},
           {"schedule_steps", s.schedule_steps},
@@ -50,7 +51,8 @@ Json to_json(const RunState& s) {
             {"skipped_steps", s.summary.skipped_steps},
             {"timed_tokens", s.timed_tokens},
             {"timed_seconds", number(s.timed_seconds)},
-            {"evaluations", std::move(evaluations)}}},
+            {"evaluations", std::move(evaluations)},
+            {"evaluation_due", s.evaluation_due}}},
           {"data",
            {{"tokens", s.data.tokens},
             {"documents", s.data.documents},
@@ -73,6 +75,7 @@ RunState parse_run_state(const Json& json, const std::string& source) {
                .recipe = json.at("recipe").get<std::string>(),
                .program = json.at("program").get<std::string>(),
                .version = json.at("version").get<std::string>(),
+               .environment = json.value("environment", Json::object()),  // not in those of older versions
                .algorithms = json.at("gemm_algorithms").get<std::string>()};
     for (const auto& [name, value] : json.at("scalars").items()) s.scalars[name] = number_of(value);
     for (const Json& a : json.at("spikes"))
@@ -92,6 +95,7 @@ RunState parse_run_state(const Json& json, const std::string& source) {
     s.timed_seconds = number_of(summary.at("timed_seconds"));
     for (const Json& e : summary.at("evaluations"))
       s.summary.evaluations.push_back({e.at(0).get<int64_t>(), number_of(e.at(1)), e.at(2).get<int64_t>()});
+    s.evaluation_due = summary.value("evaluation_due", false);  // not in checkpoints of older versions
     const Json& data = json.at("data");
     s.data = {.tokens = data.at("tokens").get<int64_t>(),
               .documents = data.at("documents").get<int64_t>(),

@@ -30,13 +30,15 @@ struct RunState {
   Summary summary;  // without `end` and `ranks`
   int64_t timed_tokens = 0;
   double timed_seconds = 0;
+  bool evaluation_due = false;  // after `step`: a signal has ended the run in the middle of it
   DataIdentity data;
   std::vector<std::string> streams;  // train::stream_places
   std::string tokenizer;             // tokenizer::vocabulary_hash; empty in checkpoints of older versions
   std::string recipe;                // resolved, TOML
   std::string program;               // hash of rank 0's class
   std::string version;               // of Quintet
-  std::string algorithms;            // tuned GEMM algorithms, on GPUs
+  checkpoint::Json environment = checkpoint::Json::object();  // train/run_facts.h; what saved it, for people
+  std::string algorithms;                                     // tuned GEMM algorithms, on GPUs
 };
 
 checkpoint::Json to_json(const RunState& state);

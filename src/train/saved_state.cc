@@ -16,38 +16,13 @@ using checkpoint::TensorInfo;
 
 namespace {
 
-// Replicas divide pieces of at least this size; smaller ones have one writer.
-constexpr int64_t kDividedBytes = int64_t{64} << 10;
-constexpr int64_t kAlignedBytes = 4096;  // of the parts that they write
-
 std::vector<int64_t> sizes_of(const graph::Type& type) {
   std::vector<int64_t> sizes;
   for (const graph::DimSize& d : type.dims) sizes.push_back(d.size);
   return sizes;
 }
 
-// Sizes, or begins, of a part of a tensor in blocks of consecutive elements, as 8-bit moments have one scale
-// each: the innermost dims that hold whole blocks together become one. Layouts cut no block, so a part of the
-// tensor is a part of this one, too.
-std::vector<int64_t> in_blocks(std::vector<int64_t> part, const std::vector<int64_t>& tensor, int64_t block) {
-  if (block == 1) return part;
-  size_t dim = tensor.size();
-  int64_t inner = 1;  // elements of the dims after `dim`
-  for (int64_t product = 1; dim > 0 && product % block != 0;) {
-    inner = product;
-    product *= tensor[--dim];
-  }
-  const int64_t elements = part[dim] * inner;
-  part.resize(dim);
-  part.push_back((elements + block - 1) / block);
-  return part;
-}
-
 bool is_saved(const program::GroupSlot& s) { return s.keep == graph::Keep::Saved; }
-
-std::string name_of(const program::GroupSlot& slot, const layout::Segment& segment) {
-  return program::holds_weights(slot) ? segment.name : segment.name + "/" + slot.slot;
-}
 
 int64_t element_bytes(const StatePiece& piece) {
   return piece.lower ? 2 : base::size_of(piece.saved.tensor.dtype);  // of each half of a split master
@@ -55,41 +30,36 @@ int64_t element_bytes(const StatePiece& piece) {
 
 }  // namespace
 
+std::string state_name(const program::GroupSlot& slot, const layout::Segment& segment) {
+  return program::holds_weights(slot) ? segment.name : segment.name + "/" + slot.slot;
+}
+
 StatePiece part_of(StatePiece piece, int64_t first, int64_t count) {
   for (Region* region : {&piece.saved.region, &piece.memory}) {
     region->first += first;
     region->count = count;
   }
-  const checkpoint::Runs runs(piece.memory);
-  const checkpoint::Run front = runs[0], back = runs[runs.size() - 1];
-  const int64_t skipped = front.tensor - piece.origin, size = element_bytes(piece);
+  const layout::ElementRange span = layout::span_of(piece.memory);
+  const int64_t skipped = span.first - piece.origin, size = element_bytes(piece);
   const auto cut = [&](exec::Range& range) {
     range.offset += skipped * size;
-    range.bytes = (back.tensor + back.length - front.tensor) * size;
+    range.bytes = span.count * size;
   };
   cut(piece.range);
   if (piece.lower) cut(*piece.lower);
-  piece.origin = front.tensor;
+  piece.origin = span.first;
   return piece;
 }
 
 namespace {
 
-// What one of several ranks with the same piece saves of it; count 0: nothing.
-StatePiece share_of(const StatePiece& piece, const Rank::Copies& copies) {
-  if (copies.count == 1) return piece;
-  const int64_t total = piece.saved.region.count, size = base::size_of(piece.saved.tensor.dtype);
-  StatePiece none = piece;
-  none.saved.region.count = 0;
-  if (piece.saved.bytes() < kDividedBytes) {
-    const auto writer = static_cast<int64_t>(base::hash_of(piece.saved.tensor.name).low %
-                                             static_cast<uint64_t>(copies.count));
-    return writer == copies.place ? piece : none;
-  }
-  const int64_t unit = kAlignedBytes / size, units = (total + unit - 1) / unit;
-  const int64_t begin = std::min(total, units * copies.place / copies.count * unit),
-                end = std::min(total, units * (copies.place + 1) / copies.count * unit);
-  return begin < end ? part_of(piece, begin, end - begin) : none;
+// What this rank saves of a piece that several have; count 0: nothing.
+StatePiece share_of(StatePiece piece, const Rank::Copies& copies) {
+  const layout::ElementRange saved = layout::saved_by(piece.saved.tensor.name, piece.saved.region.count,
+                                                      base::size_of(piece.saved.tensor.dtype), copies);
+  if (saved.count > 0) return part_of(std::move(piece), saved.first, saved.count);
+  piece.saved.region.count = 0;
+  return piece;
 }
 
 }  // namespace
@@ -100,7 +70,7 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
     if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar)
       tensors.push_back({.name = s.name,
                          .dtype = s.type.dtype,
-                         .shape = in_blocks(sizes_of(s.type), sizes_of(s.type), s.block)});
+                         .shape = layout::in_blocks(sizes_of(s.type), sizes_of(s.type), s.block)});
   // States that only a step updates (router biases) are declared by it; a program for inference reads them
   // too.
   for (const Rank::State& state : rank.states())
@@ -115,7 +85,7 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
   std::vector<StatePiece> pieces;
   const auto add = [&](StatePiece piece, const Rank::Copies& copies) {
-    if (piece.saved.region.count > 0 && holding == Holding::Own) piece = share_of(piece, copies);
+    if (piece.saved.region.count > 0 && holding == Holding::Own) piece = share_of(std::move(piece), copies);
     if (piece.saved.region.count > 0) pieces.push_back(std::move(piece));
   };
   for (const program::GroupSlot& slot : rank.compiled().program.slots) {
@@ -123,13 +93,13 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
     const auto wanted = [&](const program::GroupSlot& s) { return &s == &slot; };
     rank.visit(wanted, [&](const Rank::Piece& p, const layout::GlobalIndex& global) {
       const auto blocks = [&](const std::vector<int64_t>& part) {
-        return in_blocks(part, global.global_sizes(), p.block);
+        return layout::in_blocks(part, global.global_sizes(), p.block);
       };
       const std::vector<int64_t> shape = blocks(global.global_sizes());
       const int64_t first = p.first / p.block, count = (p.count + p.block - 1) / p.block;
       checkpoint::Clipped clipped =
           checkpoint::clip(shape, blocks(global.begins()), blocks(global.local_sizes()), first, count);
-      add({.saved = {.tensor = {.name = name_of(slot, *p.segment), .dtype = p.dtype, .shape = shape},
+      add({.saved = {.tensor = {.name = state_name(slot, *p.segment), .dtype = p.dtype, .shape = shape},
                      .region = std::move(clipped.region)},
            .memory = std::move(clipped.memory),
            .origin = first,

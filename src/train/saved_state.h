@@ -15,6 +15,9 @@ namespace quintet::train {
 // All tensors of a checkpoint, by name, the same on all ranks: those of other pipeline stages included.
 std::vector<checkpoint::TensorInfo> state_tensors(const Rank& rank);
 
+// The name in checkpoints of a parameter's master or moment.
+std::string state_name(const program::GroupSlot& slot, const layout::Segment& segment);
+
 // Elements of a tensor in this rank's memory.
 struct StatePiece {
   checkpoint::ShardPiece saved;

@@ -23,21 +23,61 @@ namespace {
 
 constexpr const char* kLockFile = ".lock";  // in checkpoint.dir
 
+void broadcast(std::string& text, comm::World& world) {
+  auto size = static_cast<int64_t>(text.size());
+  world.world().broadcast(&size, 1, DType::I64, 0);
+  text.resize(static_cast<size_t>(size));
+  if (size > 0) world.world().broadcast(text.data(), size, DType::U8, 0);
+}
+
 }  // namespace
 
-void agree_on_start(const Start& start, comm::World& world) {
-  int64_t mine[2] = {-1, 0};  // step, checksum of the manifest
+std::string read_for_all(const base::Path& file, comm::World& world) {
+  std::string text;
   std::exception_ptr failure;
-  try {
-    if (!start.checkpoint.empty()) {
-      const std::string manifest = base::read_file(start.checkpoint / checkpoint::kManifestFile);
-      mine[0] = start.step();
-      mine[1] = static_cast<int64_t>(base::checksum_of(std::as_bytes(std::span(manifest))));
+  if (world.rank().value == 0) try {
+      text = base::read_file(file);
+    } catch (...) {
+      failure = std::current_exception();
     }
-  } catch (...) {
-    failure = std::current_exception();
+  broadcast(text, world);
+  if (failure) std::rethrow_exception(failure);
+  return text;
+}
+
+std::string SharedTexts::read(const base::Path& file) {
+  const auto [text, is_new] = texts_.try_emplace(file);
+  if (is_new) try {
+      text->second = base::read_file(file);
+    } catch (...) {
+      texts_.erase(text);
+      throw;
+    }
+  return text->second;
+}
+
+void SharedTexts::send(comm::World& world) {
+  auto count = static_cast<int64_t>(texts_.size());
+  world.world().broadcast(&count, 1, DType::I64, 0);
+  auto next = texts_.begin();
+  for (int64_t i = 0; i < count; ++i) {
+    const bool is_first = world.rank().value == 0;
+    std::string name, text;
+    if (is_first) {
+      name = next->first.string(), text = next->second;
+      ++next;
+    }
+    broadcast(name, world);
+    broadcast(text, world);
+    if (!is_first) texts_.insert_or_assign(name, std::move(text));
   }
-  agree(world, failure);
+}
+
+void agree_on_start(const Start& start, comm::World& world) {
+  // Step, checksum of the manifest.
+  const int64_t mine[2] = {start.checkpoint.empty() ? -1 : start.step(),
+                           static_cast<int64_t>(start.manifest_sum)};
+  std::exception_ptr failure;
   int64_t first[2] = {mine[0], mine[1]};
   world.world().broadcast(first, 2, DType::I64, 0);
   if (!std::equal(mine, mine + 2, first))

@@ -2,6 +2,7 @@
 // the same folder, and nobody else saves there.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,21 @@
 #include "train/resume.h"
 
 namespace quintet::train {
+
+// The contents of a file, which rank 0 reads and sends to the others: a manifest of a large job, read by
+// every rank, would be terabytes. When reading fails, rank 0 throws, and the others get an empty text.
+// Collective.
+std::string read_for_all(const base::Path& file, comm::World& world);
+
+// The files that rank 0 reads before the others: what they read then comes from here, as far as it has it.
+class SharedTexts {
+ public:
+  std::string read(const base::Path& file);
+  void send(comm::World& world);  // collective, after rank 0 has read: to all ranks
+
+ private:
+  std::map<base::Path, std::string> texts_;
+};
 
 // Every process looks for the checkpoint by itself, and one of them may not see the newest yet. Collective.
 void agree_on_start(const Start& start, comm::World& world);

@@ -99,6 +99,30 @@ TEST(File, LocksExcludeAndEndWithTheirHolder) {
   EXPECT_TRUE(FileLock::acquire(path, "me")) << "the lock of a killed process is free";
 }
 
+TEST(File, ALockNeverReplacesAFileOfTheUser) {
+  const TempFolder folder;
+  const Path path = folder / ".lock";
+  for (const std::string text : {"mine", "quintet", "notes on quintet lock: none"}) {
+    write_file_atomically(path, text);
+    EXPECT_CONTAINS(user_error([&] { FileLock::acquire(path, "me"); }), "is not a lock of Quintet");
+    EXPECT_EQ(read_file(path), text);
+  }
+  write_file_atomically(path, "");  // a full disk left its text out
+  EXPECT_TRUE(FileLock::acquire(path, "me"));
+}
+
+TEST(File, OnlyPagesOfOursAreReplaced) {
+  const TempFolder folder;
+  const Path page = folder / "page.html";
+  require_page_file("--html", page);
+  write_file_atomically(page, "<!doctype html><title>mine</title>");
+  EXPECT_CONTAINS(user_error([&] { require_page_file("--html", page); }), "was not made by Quintet");
+  write_file_atomically(page, std::string(5000, ' ') + std::string(kPageMark));
+  EXPECT_CONTAINS(user_error([&] { require_page_file("--html", page); }), "was not made by Quintet");
+  write_file_atomically(page, fmt::format("<!-- {} -->", kPageMark));
+  require_page_file("--html", page);
+}
+
 TEST(File, OutputPathsAreTestedWithoutATrace) {
   const TempFolder folder;
   write_file_atomically(folder / "there", "old");

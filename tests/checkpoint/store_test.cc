@@ -7,9 +7,11 @@
 
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "base/checksum.h"
 #include "base/temp_folder.h"
+#include "checkpoint/lossy_files.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/shard.h"
 
@@ -47,6 +49,16 @@ class FaultyFiles : public QuickFiles {
   void rename(const base::Path& a, const base::Path& b) override {
     check("rename", b), FileSystem::rename(a, b);
   }
+  // Where it is not possible, no error is thrown.
+  bool link(const base::Path& a, const base::Path& b) override {
+    try {
+      check("link", b);
+    } catch (const base::UserError&) {
+      return false;
+    }
+    return FileSystem::link(a, b);
+  }
+  bool failed_to_link() const { return failed_ == "link"; }
   void make_directory(const base::Path& p) override { check("mkdir", p), FileSystem::make_directory(p); }
   void sync_directory(const base::Path& p) override { check("sync", p), QuickFiles::sync_directory(p); }
   void remove_file(const base::Path& p) override { check("remove", p), FileSystem::remove_file(p); }
@@ -56,11 +68,13 @@ class FaultyFiles : public QuickFiles {
   void check(const char* what, const base::Path& path) {
     ++calls_;
     if (left_-- != 0) return;
+    failed_ = what;
     if (fault_ == Fault::Exit) ::_exit(9);
     base::fail_writing(what, path, ENOSPC);
   }
   int64_t left_, calls_ = 0;
   Fault fault_;
+  std::string failed_;
 };
 
 TensorInfo tensor(const char* name, DType dtype, std::vector<int64_t> shape) {
@@ -95,21 +109,23 @@ std::vector<ShardPiece> pieces_of(int64_t rank) {
   return out;
 }
 
+void write(const base::Path& path, const std::vector<ShardPiece>& pieces, base::FileSystem& files,
+           int64_t step) {
+  const auto source = [&](size_t i, int64_t first, std::span<std::byte> out) {
+    const Runs runs(pieces[i].region);
+    const int64_t size = base::size_of(pieces[i].tensor.dtype);
+    for (int64_t r = 0; r < runs.size(); ++r)
+      for (int64_t k = 0; k < runs[r].length; ++k)
+        if (const int64_t at = runs[r].at + k - first; at >= 0 && (at + 1) * size <= std::ssize(out))
+          fill(pieces[i].tensor, step, runs[r].tensor + k, out.data() + at * size);
+  };
+  write_shard(path, pieces, source, {.files = &files, .step = step, .chunk_bytes = kChunkBytes});
+}
+
 void save(Store& store, base::FileSystem& files, int64_t step) {
   store.begin(step);
-  for (int64_t rank = 0; rank < 2; ++rank) {
-    const std::vector<ShardPiece> pieces = pieces_of(rank);
-    const auto source = [&](size_t i, int64_t first, std::span<std::byte> out) {
-      const Runs runs(pieces[i].region);
-      const int64_t size = base::size_of(pieces[i].tensor.dtype);
-      for (int64_t r = 0; r < runs.size(); ++r)
-        for (int64_t k = 0; k < runs[r].length; ++k)
-          if (const int64_t at = runs[r].at + k - first; at >= 0 && (at + 1) * size <= std::ssize(out))
-            fill(pieces[i].tensor, step, runs[r].tensor + k, out.data() + at * size);
-    };
-    write_shard(store.folder_of(step) / shard_name(rank), pieces, source,
-                {.files = &files, .step = step, .chunk_bytes = kChunkBytes});
-  }
+  for (int64_t rank = 0; rank < 2; ++rank)
+    write(store.folder_of(step) / shard_name(rank), pieces_of(rank), files, step);
   store.commit(step, 2, {{"note", "x"}}, kTensors);
 }
 
@@ -235,18 +251,18 @@ TEST(LargeShard, IsReadWithAndWithoutTheSystemsCache) {
     const SafetensorsFile shard((store.folder_of(step) / shard_name(0)).string());
     Reader reader(store.folder_of(step));
     reader.verify();
+    base::forget_cached(store.folder_of(step) / shard_name(0));
+    reader.verify();  // past the page cache where the file system supports it
     for (size_t t = 0; t < kLarge.size(); ++t) {
       expect_large(shard.bytes(*shard.find(kLarge[t].name)), t, 0);
       const int64_t size = base::size_of(kLarge[t].dtype), count = kLarge[t].count();
-      for (const auto cache : {Reader::Cache::Use, Reader::Cache::Bypass})
-        for (const auto& [first, n] : {std::pair{int64_t{0}, count}, std::pair{count / 3, count / 2}}) {
-          Region region = Region::whole(kLarge[t].shape);
-          region.first = first, region.count = n;
-          std::vector<std::byte> found(static_cast<size_t>(n * size));
-          if (cache == Reader::Cache::Bypass) base::forget_cached(store.folder_of(step) / shard_name(0));
-          reader.read(reader.at(kLarge[t].name), region, found, cache);
-          expect_large(found, t, first * size);
-        }
+      for (const auto& [first, n] : {std::pair{int64_t{0}, count}, std::pair{count / 3, count / 2}}) {
+        Region region = Region::whole(kLarge[t].shape);
+        region.first = first, region.count = n;
+        std::vector<std::byte> found(static_cast<size_t>(n * size));
+        reader.read(reader.at(kLarge[t].name), region, found);
+        expect_large(found, t, first * size);
+      }
     }
   }
 }
@@ -395,53 +411,203 @@ TEST(Store, ACheckpointIsFoundByItsStep) {
   EXPECT_CONTAINS(user_error([&] { find_checkpoint(folder / "none", 3); }), "does not exist");
 }
 
-// After a fault at any call of a second save and its pruning, the store still has a newest checkpoint that
-// reads back, and a further save succeeds.
-TEST(Store, AFaultAtAnyCallLeavesALoadableCheckpoint) {
-  int64_t calls = 0;
-  {
-    const TempFolder folder;
-    FaultyFiles files(-1, FaultyFiles::Fault::Fail);
-    Store store(folder.path(), files);
-    save(store, 1);
-    const int64_t before = files.calls();
-    save(store, files, 2);
-    store.prune({.keep = 1});
-    calls = files.calls() - before;
+// ---- crashes and errors
+
+// The same at every step: never updated.
+const TensorInfo kFrozen = tensor("f", DType::F32, {50});
+constexpr int64_t kFrozenStep = 9;
+
+void expect_frozen(const base::Path& folder) {
+  Reader reader(folder);
+  std::vector<std::byte> found(static_cast<size_t>(kFrozen.bytes())), expected(found.size());
+  reader.read(reader.at("f"), 0, found);
+  for (int64_t i = 0; i < kFrozen.count(); ++i) fill(kFrozen, kFrozenStep, i, expected.data() + 4 * i);
+  EXPECT_EQ(found, expected);
+}
+
+// With a frozen tensor, whose file is that of the checkpoint of step `linked` if one is given.
+void save_with_frozen(Store& store, base::FileSystem& files, int64_t step,
+                      std::optional<int64_t> linked = {}) {
+  store.begin(step);
+  const base::Path frozen = store.folder_of(step) / frozen_name(1);
+  if (!linked || !files.link(store.folder_of(*linked) / frozen_name(1), frozen))
+    write(frozen, {{kFrozen, Region::whole(kFrozen.shape)}}, files, kFrozenStep);
+  for (int64_t rank = 0; rank < 2; ++rank)
+    write(store.folder_of(step) / shard_name(rank), pieces_of(rank), files, step);
+  std::vector<TensorInfo> tensors = kTensors;
+  tensors.push_back(kFrozen);
+  store.commit(step, 2, {{"note", "x"}}, tensors);
+}
+
+// What a store with complete checkpoints 1 and 2 does, and which of them may be the newest until it is done,
+// and when it is; -1: none.
+struct Work {
+  const char* name;
+  std::function<void(Store& store, base::FileSystem& files)> run;
+  std::set<int64_t> meanwhile;
+  int64_t end;
+  bool goes_back = false;  // as far as there is a checkpoint at all, there is the first
+};
+const std::vector<Work> kWork = {
+    {"save and prune",
+     [](Store& store, base::FileSystem& files) {
+       save_with_frozen(store, files, 3, 2);
+       store.prune({.keep = 1});
+     },
+     {2, 3},
+     3},
+    {"go back", [](Store& store, base::FileSystem&) { store.abandon_after(0); }, {-1, 1, 2}, -1, true},
+    {"replace the state",
+     [](Store& store, base::FileSystem&) {
+       store.replace_run(2, {{"new", 1}});
+     },
+     {2},
+     2},
+    {"start over", [](Store& store, base::FileSystem&) { store.clear(); }, {-1, 1, 2}, -1},
+};
+
+// Every complete checkpoint reads back. Returns the newest; -1: none.
+int64_t newest_of(const Store& store) {
+  int64_t newest = -1;
+  for (const Entry& entry : store.list()) {
+    if (!entry.complete) continue;
+    expect_contents(entry.folder, entry.step);
+    expect_frozen(entry.folder);
+    newest = entry.step;
   }
-  ASSERT_GT(calls, 20);
-  for (const auto fault : {FaultyFiles::Fault::Fail, FaultyFiles::Fault::Exit})
-    for (int64_t at = 0; at < calls; ++at) {
+  return newest;
+}
+
+void begin_work(Store& store, base::FileSystem& files) {
+  save_with_frozen(store, files, 1);
+  save_with_frozen(store, files, 2, 1);
+}
+
+// After a fault at any call the store still has a newest checkpoint that reads back, and a further save
+// succeeds, also where the one that failed has left its files.
+TEST(Store, AFaultAtAnyCallLeavesALoadableCheckpoint) {
+  for (const Work& work : kWork) {
+    SCOPED_TRACE(work.name);
+    int64_t calls = 0;
+    {
       const TempFolder folder;
-      Store good(folder.path(), quick);
-      save(good, 1);
-      const auto attempt = [&] {
-        FaultyFiles files(at, fault);
-        Store store(folder.path(), files);
-        save(store, files, 2);
-        store.prune({.keep = 1});
-      };
-      if (fault == FaultyFiles::Fault::Fail) {
-        EXPECT_NE(user_error(attempt).find("No space left"), std::string::npos);
-      } else {
-        const pid_t child = ::fork();
-        if (child == 0) {
-          attempt();
-          ::_exit(0);
-        }
-        int status = 0;
-        ::waitpid(child, &status, 0);
-        ASSERT_EQ(WEXITSTATUS(status), 9) << "call " << at;
-      }
-      const std::optional<Entry> newest = good.newest();
-      ASSERT_TRUE(newest) << "call " << at;
-      expect_contents(newest->folder, newest->step);
-      for (const Entry& e : good.list())
-        if (!e.complete) good.remove(e);
-      save(good, 3);
-      good.prune({.keep = 1});
-      EXPECT_EQ(steps_of(good), (std::vector<int64_t>{3}));
+      FaultyFiles files(-1, FaultyFiles::Fault::Fail);
+      Store store(folder.path(), files);
+      begin_work(store, files);
+      const int64_t before = files.calls();
+      work.run(store, files);
+      calls = files.calls() - before;
+      EXPECT_EQ(newest_of(store), work.end);
     }
+    ASSERT_GT(calls, 3);
+    for (const auto fault : {FaultyFiles::Fault::Fail, FaultyFiles::Fault::Exit})
+      for (int64_t at = 0; at < calls; ++at) {
+        const TempFolder folder;
+        Store good(folder.path(), quick);
+        begin_work(good, quick);
+        FaultyFiles files(at, fault);
+        const auto attempt = [&] {
+          Store store(folder.path(), files);
+          work.run(store, files);
+        };
+        if (fault == FaultyFiles::Fault::Fail) {
+          std::string error;
+          try {
+            attempt();
+          } catch (const base::UserError& e) {
+            error = e.what();
+          }
+          if (!files.failed_to_link()) {
+            EXPECT_CONTAINS(error, "No space left");
+          }
+        } else {
+          const pid_t child = ::fork();
+          if (child == 0) {
+            attempt();
+            ::_exit(0);
+          }
+          int status = 0;
+          ::waitpid(child, &status, 0);
+          ASSERT_EQ(WEXITSTATUS(status), 9) << "call " << at;
+        }
+        const int64_t newest = newest_of(good);
+        if (work.goes_back && newest > 0) {
+          EXPECT_EQ(steps_of(good).front(), 1);
+        }
+        ASSERT_TRUE(work.meanwhile.contains(newest)) << "call " << at << ": " << newest;
+        if (newest < 3) save_with_frozen(good, quick, 3);
+        newest_of(good);
+        good.prune({.keep = 1});
+        EXPECT_EQ(steps_of(good), (std::vector<int64_t>{3}));
+      }
+  }
+}
+
+// Whatever part of the unflushed changes is lost: an order of writes that only an orderly end of the process
+// makes safe fails here.
+TEST(Store, WhatIsCompleteSurvivesALossOfPower) {
+  using Names = test::LossyFiles::Names;
+  for (const Work& work : kWork) {
+    SCOPED_TRACE(work.name);
+    const TempFolder folder, survivors;
+    base::make_directories(folder.path());
+    test::LossyFiles files(folder.path());
+    Store store(folder / "store", files);
+    int64_t calls = 0;
+    std::set<int64_t> allowed;
+    const auto check = [&] {
+      for (uint64_t seed = 0; seed < 5; ++seed) {
+        const base::Path left = survivors / fmt::format("{}-{}", calls, seed);
+        files.crash_at(left,
+                       seed == 0   ? Names::None
+                       : seed == 1 ? Names::All
+                                   : Names::Random,
+                       seed + 7 * calls);
+        const Store there(left / "store");
+        const int64_t newest = newest_of(there);
+        if (work.goes_back && newest > 0) {
+          ASSERT_EQ(steps_of(there).front(), 1);
+        }
+        if (!work.goes_back && there.latest()) {
+          ASSERT_TRUE(base::file_exists(there.folder_of(*there.latest()) / kManifestFile));
+        }
+        ASSERT_TRUE(allowed.contains(newest)) << "call " << calls << ", seed " << seed << ": " << newest;
+        std::filesystem::remove_all(left);
+      }
+      ++calls;
+    };
+    bool is_checked = &work == &kWork.front();  // what comes before is the same for all
+    files.on_call = [&] {
+      if (is_checked && !testing::Test::HasFailure()) check();
+    };
+    const auto expect = [&](std::set<int64_t> meanwhile, int64_t end, const std::function<void()>& act) {
+      allowed = std::move(meanwhile);
+      act();
+      allowed = {end};
+      check();
+    };
+    expect({-1, 1}, 1, [&] { save_with_frozen(store, files, 1); });
+    expect({1, 2}, 2, [&] { save_with_frozen(store, files, 2, 1); });
+    is_checked = true;
+    expect(work.meanwhile, work.end, [&] { work.run(store, files); });
+    EXPECT_GT(calls, 3);
+  }
+}
+
+// A save that failed may leave a second name of a file that is part of another checkpoint.
+TEST(Store, AFileOfAnotherCheckpointIsNotWritten) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save_with_frozen(store, quick, 1);
+  store.begin(2);
+  const base::Path shared = store.folder_of(1) / frozen_name(1), name = store.folder_of(2) / frozen_name(1);
+  ASSERT_TRUE(quick.link(shared, name));
+  const std::string before = base::read_file(shared);
+  base::OutputFile(quick, name).write(0, {});
+  EXPECT_TRUE(base::read_file(shared) == before);
+  EXPECT_EQ(base::size_of_file(name), 0);
+  save_with_frozen(store, quick, 2);
+  expect_frozen(store.folder_of(1));
 }
 
 // Every byte of every file of a checkpoint: a flipped one is refused by the name of its file.
@@ -502,6 +668,30 @@ TEST(Store, RetentionKeepsTheNewestAndTheFirstOfIntervals) {
   EXPECT_EQ(steps_of(store), std::vector<int64_t>{12});
   EXPECT_TRUE(base::file_exists(folder / "abandoned-1-step-00000020/manifest.json"));
   EXPECT_EQ(base::read_file(folder / "latest"), "step-00000012\n");
+  base::make_directories(folder / "abandoned-x-step-00000020");
+  std::vector<int64_t> aside;
+  for (const Entry& entry : store.abandoned()) {
+    EXPECT_TRUE(entry.set_aside && entry.complete);
+    aside.push_back(entry.step);
+  }
+  EXPECT_EQ(aside, (std::vector<int64_t>{20, 24}));
+  EXPECT_EQ(store.prune({.keep = 1}), std::vector<int64_t>{});
+  EXPECT_EQ(store.abandoned().size(), 2u) << "a run does not remove them";
+  store.clear();
+  EXPECT_TRUE(store.abandoned().empty());
+  EXPECT_TRUE(base::directory_exists(folder / "abandoned-x-step-00000020")) << "not this store's";
+}
+
+TEST(Store, TheStateOfACheckpointIsReplaced) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 4);
+  const Manifest before = Reader(store.folder_of(4)).manifest();
+  store.replace_run(4, {{"new", 1}});
+  Manifest after = Reader(store.folder_of(4)).manifest();
+  EXPECT_EQ(after.run, (Json{{"new", 1}}));
+  after.run = before.run;
+  EXPECT_EQ(to_text(after), to_text(before));
 }
 
 // A manifest with a value replaced, and its checksum made right.
@@ -534,6 +724,13 @@ TEST(Manifest, WhatContradictsItselfIsRefused) {
       {"\"range\": [0, 10]", "\"range\": [0, 9223372036854775807]", "outside of its tensor"},
       {"\"range\": [0, 10]", "\"range\": [0, 9]", "pieces have 47"},
       {"\"dtype\": \"F64\"", "\"dtype\": \"F65\"", "dtype"},
+      // What readers have taken at its word must not change later in the text.
+      {"\"shape\": [8, 6]", "\"shape\": [8, 6], \"pieces\": []", "\"pieces\" after \"pieces\""},
+      {"\"dtype\": \"F32\", \"shape\": [8, 6]", "\"shape\": [8, 6]", "lacks \"dtype\""},
+      {"\"files\": [", "\"tensors\": [1], \"files\": [", "\"files\" after \"tensors\""},
+      {"\"tensors\": [", "\"tensors\": [1], \"tensors\": [", "\"tensors\" twice"},
+      {"\"tensors\": [", "\"tensors\": [[{\"name\": \"a\"}],", "list of objects"},
+      {"\"chunk_bytes\": 8388608,", "", "lacks \"chunk_bytes\""},
       {"\"chunk_bytes\": 8388608", "\"chunk_bytes\": 0", "chunk_bytes"},
       {"\"chunk_bytes\": 8388608", "\"chunk_bytes\": 16", "checksums for"},
       {"\"name\": \"b/m\"", "\"name\": \"a\"", "twice"},

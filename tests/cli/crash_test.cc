@@ -118,6 +118,19 @@ TEST(Checkpoint, VerbsListShowVerifyAndPrune) {
       "generate " + test::quoted((small.run_dir() / "checkpoints/step-00000006").string()) + " --tokens 8");
   EXPECT_EQ(generated.code, 0) << generated.err;
   EXPECT_EQ(generated.out, test::quintet("generate " + folder + " --tokens 8").out);
+  // Those that are set aside are listed, and pruned when asked.
+  ASSERT_EQ(test::quintet("train " + recipe +
+                          " --sample 0 --set checkpoint.every=2 --set checkpoint.keep=5 --from " +
+                          test::quoted((small.run_dir() / "checkpoints/step-00000004").string()))
+                .code,
+            0);
+  EXPECT_NE(test::quintet("checkpoint ls " + folder).out.find("abandoned-1-step-00000006  (set aside)"),
+            std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + folder).out).back().at("set_aside"),
+            true);
+  const test::Outcome dry = test::quintet("checkpoint prune " + folder + " --keep 1 --dry-run");
+  EXPECT_NE(dry.out.find("abandoned-1-step-00000006"), std::string::npos) << dry.out;
+  EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + folder).out).size(), 4u);
   EXPECT_EQ(test::quintet("checkpoint prune " + folder + " --keep 1").code, 0);
   EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + folder).out).size(), 1u);
   const base::Path shard = small.run_dir() / "checkpoints/step-00000006/rank-00001.safetensors";
@@ -206,16 +219,40 @@ TEST(Checkpoint, PlansShowWhatASaveNeeds) {
   const SmallRun small;
   const std::string recipe = test::quoted(small.recipe_file().string());
   const test::Outcome plan =
-      test::quintet("plan " + recipe + " --set checkpoint.every=2 --set checkpoint.bandwidth=1MB --json");
+      test::quintet("plan " + recipe + " --set checkpoint.every=2 --write-rate 1MB --read-rate 2MB --json");
   ASSERT_EQ(plan.code, 0) << plan.err;
   const auto planned = nlohmann::json::parse(plan.out).at("checkpoint");
   ASSERT_EQ(test::quintet("train " + recipe + " --sample 0 --set checkpoint.every=2").code, 0);
   const checkpoint::Reader reader(small.run_dir() / "checkpoints/step-00000006");
   EXPECT_EQ(planned.at("bytes"), reader.manifest().tensor_bytes());
   EXPECT_EQ(planned.at("files"), reader.manifest().files.size() + 2);
-  // The copy that it is written from, on the ranks together, but for alignment.
+  // The copy that it is written from, of the rank that saves most (SavedState.StagingMemoryIsPlannedExactly).
   EXPECT_GE(4 * planned.at("host_staging_bytes").get<int64_t>(), reader.manifest().tensor_bytes());
+  EXPECT_LT(planned.at("host_staging_bytes").get<int64_t>(), reader.manifest().tensor_bytes());
+  // A limit for writing says nothing of reading.
+  const auto limited = nlohmann::json::parse(test::quintet("plan " + recipe +
+                                                           " --set checkpoint.every=2 --write-rate 1MB --set "
+                                                           "checkpoint.bandwidth=250kB --json")
+                                                 .out)
+                           .at("checkpoint");
+  EXPECT_EQ(limited.at("write_rate"), 250e3);
+  EXPECT_EQ(limited.at("load_seconds"), 0);
+  EXPECT_GT(limited.at("save_seconds").get<double>(), 3 * planned.at("save_seconds").get<double>());
   EXPECT_EQ(planned.at("host_peer_bytes"), 0);
+  // Every metadata operation takes its time.
+  const auto slow =
+      nlohmann::json::parse(test::quintet("plan " + recipe +
+                                          " --set checkpoint.every=2 --write-rate 1MB --read-rate 2MB "
+                                          "--metadata-rate 2 --json")
+                                .out)
+          .at("checkpoint");
+  for (const auto& [operations, seconds] :
+       {std::pair{"metadata_operations", "save_seconds"}, std::pair{"load_operations", "load_seconds"}}) {
+    const double count = planned.at(operations).get<double>();
+    EXPECT_GT(count, 20);
+    EXPECT_NEAR(slow.at(seconds).get<double>() - planned.at(seconds).get<double>(),
+                count / 2 - count / planned.at("metadata_rate").get<double>(), 1e-6);
+  }
   EXPECT_NE(test::quintet("plan " + recipe + " --set checkpoint.every=2").out.find("metadata operations"),
             std::string::npos);
 }

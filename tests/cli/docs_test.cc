@@ -1,6 +1,9 @@
-// The commands that README.md and docs/ show. Those of README, docs/chat.md, docs/tutorials and
-// docs/coming-from are run (on smaller recipes), except for build-cuda/quintet, which needs a GPU; all
-// others are checked against the options that the tool has.
+// The commands that README.md and docs/ show are run, page by page and in order, on small recipes. Those that
+// need a GPU (build-cuda/quintet), Slurm or minutes are compared with the options that the tool has.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <regex>
 #include <set>
@@ -100,20 +103,28 @@ TEST(Docs, CommandsOfTheReadmeRun) {
 
 struct Block {
   std::string kind;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines;  // continued ones joined
 };
 
 std::vector<Block> blocks_of(const std::string& page) {
   std::vector<Block> blocks;
-  bool inside = false;
+  bool inside = false, joined = false;
   std::istringstream text(page);
   for (std::string line; std::getline(text, line);) {
     if (line.starts_with("```")) {
       inside = !inside;
       if (inside) blocks.push_back({line.substr(3), {}});
-    } else if (inside) {
-      blocks.back().lines.push_back(line);
+      continue;
     }
+    if (!inside) continue;
+    std::vector<std::string>& lines = blocks.back().lines;
+    const bool continues = line.ends_with('\\');
+    if (continues) line.pop_back();
+    if (joined)
+      lines.back() += line;
+    else
+      lines.push_back(line);
+    joined = continues;
   }
   return blocks;
 }
@@ -122,12 +133,51 @@ std::string replaced(const std::string& text, const std::string& pattern, const 
   return std::regex_replace(text, std::regex(pattern), by);
 }
 
-// The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short.
+// Compared with the tool's options only, as are commands of build-cuda/quintet (a GPU) and srun (Slurm).
+// QUINTET_DOCS_ALL=1 runs them too, which takes minutes.
+constexpr const char* kSlow[] = {"--model llama3-405b",
+                                 "--model llama3-70b --cluster \"64x8 h100\" --search"};
+
+bool is_run(const std::string& line) {
+  if (line.find("build-cuda/") != std::string::npos || line.starts_with("srun")) return false;
+  if (line.starts_with("mpirun") && !test::has_mpirun()) return false;
+  if (::getenv("QUINTET_DOCS_ALL") != nullptr) return true;
+  return std::none_of(std::begin(kSlow), std::end(kSlow),
+                      [&](const char* part) { return line.find(part) != std::string::npos; });
+}
+
+// A line of a sh block as it is run, empty when it has no command of the tool. Words in capitals stand for a
+// path, and what is in brackets may be left out.
+std::string runnable(const std::string& line, int number) {
+  std::string command = line.substr(0, line.find(" #"));
+  if (arguments_in(command).empty()) return {};
+  command = replaced(command, " \\[--[^\\]]*\\]", "");
+  for (const auto& [word, path] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"RECIPE", "recipe.toml"},
+           {"FOLDER", fmt::format("folder-{}", number)},
+           {"SOURCE", "Llama-3.2-1B"},
+           {"OUT", fmt::format("out-{}", number)},
+           {"A", "Llama-3.2-1B"},
+           {"B", "Llama-tuned"}})
+    command = replaced(command, fmt::format(" {}(?= |$)", word), " " + path);
+  command = replaced(command, "^(mpirun .*? )?(build/)?quintet ", "$1" + test::kTool + " ");
+  return command.starts_with("mpirun") ? test::kMpiSettings + command : command;
+}
+
+// The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short and what
+// docs_fixture.sh adds. Returns how many were run.
 //   toml   written as a file if the first line is a comment with its name: # mine.toml
-//   sh     lines with build/quintet are run; "# exit code 1" states a code other than 0
+//   sh     commands of the tool; "# exit code 1" states a code other than 0
 //   text   every line but "..." occurs in the output of the sh block before it
-void run_page(const base::Path& page) {
+int run_page(const base::Path& page) {
   SCOPED_TRACE(page.string());
+  const std::vector<Block> blocks = blocks_of(base::read_file(page));
+  const bool has_commands = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) {
+    return block.kind == "sh" &&
+           std::any_of(block.lines.begin(), block.lines.end(),
+                       [](const std::string& line) { return is_run(line) && !runnable(line, 0).empty(); });
+  });
+  if (!has_commands) return 0;
   const test::TempFolder folder;
   for (const base::Path& file : base::list_files(QUINTET_SOURCE_DIR "/recipes")) {
     const base::Path copy = folder.path() / file.lexically_relative(QUINTET_SOURCE_DIR);
@@ -140,8 +190,14 @@ void run_page(const base::Path& page) {
     base::write_file_atomically(folder / name / "text.md", readme());
   }
   base::write_file_atomically(folder / "README.md", readme());
+  const std::string in_folder = "cd " + folder.path().string() + " && ";
+  const Outcome fixture = shell(in_folder + "QUINTET=" + test::kTool +
+                                " PAGE=" + page.lexically_relative(QUINTET_SOURCE_DIR "/docs").string() +
+                                " && set -e && . " QUINTET_SOURCE_DIR "/tests/cli/docs_fixture.sh");
+  EXPECT_EQ(fixture.code, 0) << fixture.out << fixture.err;
   std::string output;
-  for (const Block& block : blocks_of(base::read_file(page))) {
+  int ran = 0;
+  for (const Block& block : blocks) {
     static const std::regex kFile(R"(# ([\w-]+\.toml))"), kCode("exit code (\\d+)");
     std::smatch found;
     if (block.kind == "toml" && !block.lines.empty() && std::regex_match(block.lines[0], found, kFile)) {
@@ -151,16 +207,13 @@ void run_page(const base::Path& page) {
     } else if (block.kind == "sh") {
       output.clear();
       for (const std::string& line : block.lines) {
-        std::string command = line.substr(0, line.find(" #"));
-        if (arguments_in(command).empty() || command.find("build/quintet") == std::string::npos) continue;
-        const bool mpi = line.starts_with("mpirun");
-        if (line.starts_with("srun") || (mpi && !test::has_mpirun())) continue;
-        command = replaced(command, "build/quintet", test::kTool);
-        if (mpi) command = test::kMpiSettings + command;
-        const Outcome o = shell("cd " + folder.path().string() + " && " + command);
+        const std::string command = runnable(line, ran);
+        if (command.empty() || !is_run(line)) continue;
+        const Outcome o = shell(in_folder + command);
         const int expected = std::regex_search(line, found, kCode) ? std::stoi(found[1]) : 0;
         EXPECT_EQ(o.code, expected) << line << "\n" << o.out << o.err;
         output += o.out + o.err;
+        ++ran;
       }
     } else if (block.kind == "text") {
       for (const std::string& line : block.lines)
@@ -169,16 +222,28 @@ void run_page(const base::Path& page) {
             << output;
     }
   }
+  return ran;
 }
 
-TEST(Docs, CommandsOfTutorialsRun) {
-  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/tutorials")) run_page(page);
-  run_page(QUINTET_SOURCE_DIR "/docs/chat.md");
+int run_pages(const std::string& folder) {
+  int ran = 0;
+  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/" + folder)) {
+    const base::Path inside = page.lexically_relative(QUINTET_SOURCE_DIR "/docs/" + folder);
+    if (page.extension() == ".md" && inside.has_filename() && !inside.has_parent_path())
+      ran += run_page(page);
+  }
+  return ran;
 }
 
-TEST(Docs, ConvertedRecipesArePlannedAsShown) {
-  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/coming-from")) run_page(page);
+TEST(Docs, CommandsOfTutorialsRun) { EXPECT_GE(run_pages("tutorials"), 20); }
+
+TEST(Docs, CommandsOfGuidesRun) { EXPECT_GE(run_pages(""), 50); }
+
+TEST(Docs, CommandsOfFormatsAndBenchmarksRun) {
+  EXPECT_GE(run_pages("formats") + run_pages("benchmarks"), 2);
 }
+
+TEST(Docs, ConvertedRecipesArePlannedAsShown) { EXPECT_GE(run_pages("coming-from"), 5); }
 
 // docs/recipe.md is generated; `make recipe-docs` writes it.
 TEST(Docs, RecipeReferenceIsUpToDate) {

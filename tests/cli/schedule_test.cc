@@ -87,7 +87,7 @@ TEST(ScheduleVerb, ChecksAndDrawsFiles) {
   const std::string head = "schedule mine\nstages 2\nchunks 1\nmicro_batches 4\nplacement looped\n";
   base::write_file_atomically(
       file, head + "0: 0F0 0F1 0BW0 0F2 0F3 0BW2 0BW3\n1: 0F0 0BW0 0F1 0BW1 0F2 0BW2 0F3 0BW3\n");
-  const std::string sets = kPipeline + " --set parallel.schedule=file:own.txt";
+  const std::string sets = kPipeline + " --set parallel.schedule=" + quoted("file:" + file);
   for (const std::string& command :
        {"schedule --check " + quoted(file), "schedule " + quoted(small.recipe_file().string()) + sets,
         "check " + quoted(small.recipe_file().string()) + sets,
@@ -100,11 +100,12 @@ TEST(ScheduleVerb, ChecksAndDrawsFiles) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST(ScheduleVerb, TrainsAndVerifiesWithAFileNextToTheRecipe) {
+TEST(ScheduleVerb, TrainsAndVerifiesWithAFile) {
   const SmallRun small;
   base::write_file_atomically(small / "own.txt", schedule::print(schedule::gpipe(2, 4)));
-  const std::string recipe =
-      quoted(small.recipe_file().string()) + kPipeline + " --set parallel.schedule=file:own.txt --steps 2";
+  const std::string recipe = quoted(small.recipe_file().string()) + kPipeline +
+                             " --set parallel.schedule=" + quoted("file:" + (small / "own.txt").string()) +
+                             " --steps 2";
   const Outcome verified = quintet("verify " + recipe + " --dtype f64");
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   const Outcome trained = quintet("train " + recipe + " -v");
@@ -127,7 +128,7 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
            {"--name 1f1b", "needs --pp (stages) and --micro"},
            {"--name zb-w --pp 2 --micro 2", "did you mean 'zb-v'?"},
            {"--name zb-v --pp 2 --micro 2 --chunks 3", "requires 2 chunks per stage; got 3"},
-           {"--name interleaved --pp 4 --micro 2", "4"},
+           {"--name interleaved --pp 4 --micro 8 --group 3", "use 4 or more"},
            {"--name 1f1b --pp 0 --micro 2", "--pp"},
            {"--name 1f1b --pp 2 --micro 2 --gantt --json", "--gantt"},
            {"--name 1f1b --pp 2 --micro 2 --gantt --costs 1,1", "2 numbers"},

@@ -16,7 +16,7 @@ inline const std::string kTool = QUINTET_BINARY_DIR "/quintet";
 // Open MPI as root, oversubscribing the cores.
 inline const std::string kMpiSettings =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
-    "OMPI_MCA_mpi_yield_when_idle=1 ";
+    "OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 ";
 inline const std::string kMpirun = kMpiSettings + "mpirun --oversubscribe ";
 inline bool has_mpirun() { return ::system("command -v mpirun >/dev/null 2>&1") == 0; }
 inline constexpr const char* kNoMpirun =

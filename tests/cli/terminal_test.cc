@@ -173,7 +173,43 @@ TEST(Terminal, ProblemsAndPlansFitIntoEightyColumns) {
   }
   // Paragraphs of the help start at the margin, all of their lines.
   EXPECT_CONTAINS(on_terminal({"train", "--help"}).text(),
-                  "\n128 + the signal number; a second one stops immediately.\n");
+                  "given up at the next micro-batch), save and exit with");
+}
+
+TEST(Terminal, ReportsFitIntoEightyColumns) {
+  const SmallRun small;
+  const std::string recipe = small.recipe_file().string(), run = small.run_dir().string();
+  ASSERT_EQ(test::quintet("train " + recipe + " --sample 0").code, 0);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"verify", recipe, "--dtype", "f64", "--steps", "2"},
+           {"bench", "reference", QUINTET_SOURCE_DIR "/docs/reference/published_runs.csv", "--source",
+            "LLMC"},
+           {"bench", "step", recipe, "--steps", "2", "--warmup", "3"},
+           {"data", "ledger", run, "--step", "2"},
+           {"checkpoint", "show", run, "--tensors"},
+           {"explain", "Q1210"},
+           {"schedule", "--name", "zb-v", "--pp", "4", "--micro", "16"},
+           {"program", recipe}}) {
+    const Screen s = on_terminal(words);
+    SKIP_WITHOUT_TERMINAL(s);
+    EXPECT_FALSE(s.wrapped) << words[0] << "\n" << s.text();
+    EXPECT_GT(s.lines.size(), 2u) << words[0];
+  }
+}
+
+// Whatever is printed to a terminal: no control character of a file reaches it.
+TEST(Terminal, ControlCharactersAreShown) {
+  const SmallRun small;
+  base::write_file_atomically(small / "ids.txt", "27 91 51 49 109 65 194 155 10");  // ESC [ 3 1 m A U+009B
+  const Screen s = on_terminal({"tokenizer", "decode", "--tokenizer", "bytes", (small / "ids.txt").string()});
+  SKIP_WITHOUT_TERMINAL(s);
+  EXPECT_EQ(s.code, 0) << s.raw;
+  EXPECT_EQ(s.raw.find('\x1b'), std::string::npos) << s.raw;
+  EXPECT_EQ(s.raw.find('\x9b'), std::string::npos) << s.raw;
+  EXPECT_CONTAINS(s.text(), "\\x1b[31mA\\xc2\\x9b");
+  const std::string pipe =
+      test::quintet("tokenizer decode --tokenizer bytes " + (small / "ids.txt").string()).out;
+  EXPECT_EQ(pipe, "\x1b[31mA\xc2\x9b\n") << "a pipe gets the bytes";
 }
 
 TEST(Terminal, InitAsksAndWritesARecipeThatPassesCheck) {

@@ -231,6 +231,29 @@ TEST(Train, TheRecipeItselfIsNotReplacedEvenIfAsked) {
   EXPECT_EQ(shell(train + "run/recipe.toml --run-dir run --overwrite").code, 0);
 }
 
+// What ends a run is in its JSON: a failure that is not the input's, and any under mpirun, once.
+TEST(Train, JsonErrorsOfFailuresAndOfMpi) {
+  const SmallRun small;
+  const Outcome full =
+      shell("ulimit -f 8; " + kTool + " " + train(small, "--json --steps 4 --set run.log_every=100"));
+  EXPECT_EQ(full.code, 1) << full.out << full.err;
+  EXPECT_CONTAINS(nlohmann::json::parse(full.out).at("problems").dump(), "could not be written");
+  const Outcome memory = shell("ulimit -v 300000; " + kTool + " " +
+                               train(small, "--json --run-dir " + (small / "b").string() +
+                                                " --set model.vocab=1000000 --set parallel.tp=1"));
+  if (memory.code == 1) {
+    EXPECT_EQ(nlohmann::json::parse(memory.out).at("problems").at(0).at("code"), "Q9003") << memory.out;
+  }
+  if (!test::has_mpirun()) GTEST_SKIP() << test::kNoMpirun;
+  const Outcome world = shell(kMpirun + "-np 3 " + kTool + " " + train(small, "--json"));
+  EXPECT_EQ(world.code, 2);
+  EXPECT_EQ(nlohmann::json::parse(world.out).at("good"), false) << world.out;
+  const Outcome data = shell(kMpirun + "-np 4 " + kTool + " " +
+                             train(small, "--json --overwrite --set data.path=/no/such/data"));
+  EXPECT_EQ(data.code, 2);
+  EXPECT_EQ(nlohmann::json::parse(data.out).at("problems").at(0).at("code"), "Q2001") << data.out;
+}
+
 TEST(Train, JsonErrors) {
   const SmallRun small;
   for (const char* verb : {"train ", "plan ", "check ", "verify ", "program "}) {

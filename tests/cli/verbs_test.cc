@@ -102,7 +102,7 @@ TEST(Tool, KeysAreDescribed) {
 }
 
 // Completes as an interactive bash would.
-TEST(Tool, BashCompletes) {
+TEST(Tool, ShellsComplete) {
   const auto complete = [](const std::string& words, int at) {
     return test::shell(
                fmt::format("bash --norc -c 'source <({} completion bash); COMP_WORDS=({}); COMP_CWORD={}; "
@@ -125,6 +125,16 @@ TEST(Tool, BashCompletes) {
       EXPECT_EQ(test::shell(fmt::format("{} completion {} | {} -n", test::kTool, shell, shell)).err, "")
           << shell;
     }
+  }
+  if (::system("command -v zsh >/dev/null 2>&1") == 0) {
+    // With functions in place of zsh's own, which print what they are asked to offer.
+    const std::string script =
+        "_arguments() { print -rl -- \"$@\"; state=rest line=(train); }; compdef() { : }; "
+        "source <(" +
+        test::kTool + " completion zsh)";
+    const Outcome o = test::shell("zsh -f -c " + quoted(script));
+    EXPECT_CONTAINS(o.out, "\n--dry-run[do everything but the steps");
+    EXPECT_EQ(o.err, "");
   }
   if (::system("command -v fish >/dev/null 2>&1") == 0) {
     const std::string script = "quintet completion fish | source; complete -C \"quintet train --dry\"";
@@ -306,8 +316,15 @@ TEST(Tool, NumbersAreFiniteAndComplete) {
 
 // The same for whatever options there will be: the help of every verb lists them with the kind of value.
 TEST(Tool, EveryOptionWithANumberIsChecked) {
-  const std::set<std::string> numbers = {"N",     "X",      "S",     "SECONDS", "USD", "INT",
-                                         "FLOAT", "FACTOR", "STEPS", "TFLOPS",  "R"};
+  // Every kind of value is in one of the two lists, so that a new kind cannot stay unchecked.
+  const std::set<std::string> numbers = {"N",    "X",     "S",      "SECONDS", "USD",
+                                         "INT",  "FLOAT", "FACTOR", "STEPS",   "TFLOPS",
+                                         "SIZE", "R",     "K",      "P",       "ID",
+                                         "BYTES"};
+  const std::set<std::string> others = {
+      "PATH",    "PRESET", "NAME", "TEXT",   "KEY",          "CLUSTER",    "TYPE",
+      "FILE",    "FOLDER", "DIR",  "TOKEN",  "COND",         "T",          "CHECKPOINT",
+      "PATTERN", "steps",  "[SET", "N|FILE", "F,B,W[,comm]", "FILE.jsonl", "FILE.toml"};
   std::string script;
   std::vector<std::string> tried;
   const std::function<void(const std::string&)> visit = [&](const std::string& verb) {
@@ -327,7 +344,15 @@ TEST(Tool, EveryOptionWithANumberIsChecked) {
         visit(verb + (verb.empty() ? "" : " ") + name);
       } else if (line.starts_with("  -")) {
         name = name.substr(name.rfind(',') + 1);
-        if (!numbers.contains(value.substr(0, value.find_first_of("=:")))) continue;
+        // Without a value, the help text (two spaces or the next column) or another option follows.
+        const size_t after_name = line.find(name) + name.size();
+        if (after_name + 1 >= line.size() || line[after_name + 1] == ' ' || value == "Excludes:" ||
+            value == "Needs:")
+          continue;
+        const std::string kind = value.substr(0, value.find_first_of("=:"));
+        const bool is_temperature = name == "--temperature";  // T stands for tokenizers and templates too
+        EXPECT_TRUE(numbers.contains(kind) || others.contains(kind)) << verb << " " << line;
+        if (!numbers.contains(kind) && !is_temperature) continue;
         tried.push_back(verb + " " + name + " nan");
         script += test::kTool + " " + tried.back() + " 2>&1 | head -n 1\n";
       }
@@ -355,6 +380,7 @@ TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
   base::write_file_atomically(small / "mine.toml", "# mine");
   const std::string mine = quoted((small / "mine.toml").string());
   base::write_file_atomically(small / "mine.safetensors", "weights");
+  const std::string text = quoted((small / "data.txt").string());
   const std::pair<std::string, const char*> cases[] = {
       {"plan " + recipe + " --search --emit " + mine, "--overwrite"},
       {"plan " + recipe + " --search --emit /no/folder/x.toml", "'/no/folder' does not exist"},
@@ -364,10 +390,10 @@ TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
       {"doctor --probe --out " + mine, "--overwrite"},
       {"tokenizer train " + recipe + " --vocab 300 --out " + mine, "--overwrite"},
       {"convert x.pt " + quoted((small / "mine.safetensors").string()), "--overwrite"},
-      {"plan " + recipe + " --html " + mine, "the file exists and is no .html file"},
-      {"plan " + recipe + " --trace " + mine, "the file exists and is no .json file"},
-      {"report x --out " + mine, "the file exists and is no .html file"},
-      {"schedule --name 1f1b --pp 2 --micro 4 --svg " + mine, "the file exists and is no .svg file"},
+      {"plan " + recipe + " --html " + mine, "was not made by Quintet"},
+      {"plan " + recipe + " --trace " + mine, "was not made by Quintet"},
+      {"report x --out " + mine, "was not made by Quintet"},
+      {"schedule --name 1f1b --pp 2 --micro 4 --svg " + text, "was not made by Quintet"},
       {"doctor --probe --disk /no/folder", "--disk /no/folder: there is no such folder"},
       {"train " + recipe + " --run-dir ''", "--run-dir: must not be empty"},
       {"bench step " + recipe + " --floors 1", "run.device is \"cpu\""}};
@@ -378,6 +404,11 @@ TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
     EXPECT_EQ(o.out, "") << command;
   }
   EXPECT_EQ(base::read_file(small / "mine.toml"), "# mine");
+  // What Quintet has written is written again.
+  const std::string out = (small / "out").string();
+  for (const std::string& command : {"plan " + recipe + " --html " + out + ".html --trace " + out + ".json",
+                                     "schedule --name 1f1b --pp 2 --micro 4 --svg " + out + ".svg"})
+    for (int i = 0; i < 2; ++i) EXPECT_NE(quintet(command).code, 2) << command;
 }
 
 // Sizes that would take hours or all memory are refused at once, with the number.
@@ -400,6 +431,35 @@ TEST(Tool, HugeSizesAreRefusedAtOnce) {
     const Outcome o = test::shell("ulimit -v 4000000; timeout 20 " + test::kTool + " " + command);
     EXPECT_EQ(o.code, 2) << command << "\n" << o.err;
     EXPECT_CONTAINS(o.err, part);
+  }
+}
+
+// Whatever integer key has digits too many, the answer comes at once: accepted, or refused with the number.
+TEST(Tool, EveryIntegerKeyIsBounded) {
+  const SmallRun small;
+  const std::string recipes[] = {quoted(small.recipe_file().string()),
+                                 quoted(small.recipe_file().string()) +
+                                     " --set model.moe.experts=4 --set model.moe.top_k=2 --set "
+                                     "model.moe.ffn=64 --set model.kv_heads=4 --set model.mla.kv_rank=8 "
+                                     "--set model.mla.nope_dim=8 --set model.mla.rope_dim=8 --set "
+                                     "model.mla.v_dim=8 --set model.head_dim=16"};
+  std::string script = "ulimit -v 4000000\n";
+  std::vector<std::string> tried;
+  for (const std::string& recipe : recipes) {
+    ASSERT_EQ(quintet("check " + recipe).code, 0) << recipe;
+    for (const auto& key : nlohmann::json::parse(quintet("recipe --json").out))
+      if (key.at("type").get<std::string>().starts_with("integer")) {
+        tried.push_back("check " + recipe + " --set " + key.at("key").get<std::string>() + "=1073741824");
+        script += "timeout 20 " + test::kTool + " " + tried.back() + " >/dev/null 2>&1; echo $?\n";
+      }
+  }
+  ASSERT_GE(tried.size(), 120u);
+  const Outcome o = test::shell(script);
+  std::istringstream codes(o.out);
+  int code = -1;
+  for (const std::string& command : tried) {
+    codes >> code;
+    EXPECT_TRUE(code == 0 || code == 2) << code << ": " << command;
   }
 }
 

@@ -31,14 +31,18 @@ class ScheduleFile : public ::testing::Test {
   void write(const std::string& text) const { base::write_file_atomically(folder_ / "own.txt", text); }
   // The error for own.txt.
   std::string refusal(std::vector<std::string> sets = {}) const {
-    sets.insert(sets.end(), {"parallel.pp=2", "parallel.schedule=file:own.txt"});
+    sets.insert(sets.end(), {"parallel.pp=2", own()});
+    return refused(load(sets));
+  }
+  static std::string refused(const config::Recipe& recipe) {
     try {
-      pipeline_schedule(load(sets));
+      pipeline_schedule(recipe);
     } catch (const base::UserError& e) {
       return e.what();
     }
     return "nothing";
   }
+  std::string own() const { return "parallel.schedule=file:" + (folder_ / "own.txt").string(); }
 
   TempFolder folder_;
 };
@@ -50,38 +54,47 @@ TEST_F(ScheduleFile, CompilesToWhatTheNameCompilesTo) {
     const config::Recipe named = load({"parallel.pp=2", "parallel.schedule=" + name});
     const auto s = schedule::make_schedule(name, 2, static_cast<int>(named.parallel.chunks), 4);
     write(schedule::print(s));
-    const config::Recipe own = load({"parallel.pp=2", "parallel.schedule=file:own.txt",
-                                     fmt::format("parallel.chunks={}", named.parallel.chunks)});
-    EXPECT_EQ(pipeline_schedule(own), s) << name;
+    const config::Recipe filed =
+        load({"parallel.pp=2", own(), fmt::format("parallel.chunks={}", named.parallel.chunks)});
+    EXPECT_EQ(pipeline_schedule(filed), s) << name;
     for (int r = 0; r < 2; ++r) {
       const CompileOptions options{.rank = base::RankId(r)};
-      const Compiled a = compile(named, options), b = compile(own, options);
+      const Compiled a = compile(named, options), b = compile(filed, options);
       const program::TextOptions full{.full = true};
       EXPECT_EQ(program::to_text(a.program, a.step, full), program::to_text(b.program, b.step, full)) << name;
     }
   }
 }
 
-TEST_F(ScheduleFile, IsLookedForNextToTheRecipeThenInTheWorkingDirectory) {
+// Relative to the recipe in its file, to the working directory in an override, and nowhere else.
+TEST_F(ScheduleFile, IsFoundAsEveryPathIs) {
   write(schedule::print(schedule::one_f_one_b(2, 4)));
-  const std::vector<std::string> sets = {"parallel.pp=2", "parallel.schedule=file:own.txt"};
-  const config::Recipe beside = load(sets);
-  EXPECT_EQ(beside.parallel.schedule, "file:" + (folder_ / "own.txt").string());
+  const std::string file = "file:" + (folder_ / "own.txt").string();
+  const config::Recipe placed = load({"parallel.pp=2", own()});
+  EXPECT_EQ(placed.parallel.schedule, file);
   // A resolved recipe reads back unchanged, from any folder.
-  EXPECT_EQ(test::small_recipe(kOwn, {"parallel.pp=2", "parallel.schedule=" + beside.parallel.schedule}),
-            beside);
-  EXPECT_EQ(test::small_recipe(kOwn, sets).parallel.schedule, "file:own.txt") << "text has no folder";
+  EXPECT_EQ(test::small_recipe(kOwn, {"parallel.pp=2", "parallel.schedule=" + file}), placed);
+  EXPECT_EQ(test::small_recipe(kOwn, {"parallel.pp=2", "parallel.schedule=file:own.txt"}).parallel.schedule,
+            "file:own.txt")
+      << "text has no folder";
+
+  const auto override = load({"parallel.pp=2", "parallel.schedule=file:own.txt"});
+  EXPECT_EQ(override.parallel.schedule, "file:" + (std::filesystem::current_path() / "own.txt").string());
+  EXPECT_SAYS(refused(override), "own.txt' does not exist");
+
+  base::write_file_atomically(
+      folder_ / "recipe.toml",
+      std::string(test::kSmallRecipe) + "[parallel]\npp = 2\nschedule = \"file:own.txt\"\n");
+  EXPECT_EQ(load({}).parallel.schedule, file);
   base::remove_file(folder_ / "own.txt");
-  EXPECT_EQ(load(sets).parallel.schedule, "file:own.txt");
-  EXPECT_SAYS(
-      refusal(),
-      "parallel.schedule: schedule file 'own.txt' does not exist, neither in the recipe's folder nor");
+  EXPECT_EQ(load({}).parallel.schedule, file);
+  EXPECT_SAYS(refused(load({})), "own.txt' does not exist");
 }
 
 TEST_F(ScheduleFile, WithOtherNumbersNamesEachKey) {
   write(schedule::print(schedule::zb_v(4, 8)));
   try {
-    pipeline_schedule(load({"parallel.pp=2", "parallel.schedule=file:own.txt"}));
+    pipeline_schedule(load({"parallel.pp=2", own()}));
     FAIL() << "accepted";
   } catch (const config::RecipeError& e) {
     ASSERT_EQ(e.problems().size(), 3u) << e.what();
@@ -135,7 +148,7 @@ TEST_F(ScheduleFile, ForwardsAreAscendingWhereLoadsAccumulate) {
 }
 
 TEST_F(ScheduleFile, NeedsAPipelineAndAPath) {
-  EXPECT_EQ(load({"parallel.schedule=file:own.txt"}).parallel.schedule, "") << "no effect with pp = 1";
+  EXPECT_EQ(load({own()}).parallel.schedule, "") << "no effect with pp = 1";
   EXPECT_THROW(load({"parallel.pp=2", "parallel.schedule=file:"}), config::RecipeError);
 }
 

@@ -133,10 +133,20 @@ inline std::vector<Bad> bad_precision() {
        {"above 0", "got 0"},
        "\"dynamic\""},
       {{"precision.loss_scale=1024", "precision.loss_scale_window=100"},
-       "precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
+       "keys of a dynamic loss scale require precision.loss_scale = \"dynamic\"",
        "precision.loss_scale_window",
        {"100 has no effect", "dynamic"},
        "2000"},
+      {{"precision.loss_scale=1024", "precision.loss_scale_hysteresis=2"},
+       "keys of a dynamic loss scale require precision.loss_scale = \"dynamic\"",
+       "precision.loss_scale_hysteresis",
+       {"2 has no effect", "dynamic"},
+       "1"},
+      {{"precision.loss_scale='dynamic'", "precision.loss_scale_min=4096"},
+       "keys of a dynamic loss scale require precision.loss_scale = \"dynamic\"",
+       "precision.loss_scale_min",
+       {"4096 exceeds precision.loss_scale_start 1024"},
+       "1024"},
   };
 }
 

@@ -149,6 +149,23 @@ TEST(ErrorCodes, ComeFromTheSourceFileOrTheQuotedError) {
   EXPECT_EQ(base::code_in("a [Q12] b [Qabcd] c [Q1234"), "");
 }
 
+// A build may spell a path relative to any folder, and a compiler cache may bring along another clone's.
+TEST(ErrorCodes, DoNotDependOnHowABuildSpellsPaths) {
+  const std::string ours = "void quintet::config::{anonymous}::read(int)";
+  for (const std::string folder :
+       {"/home/me/quintet/src/", "../src/", "../../src/", "src/", "/src/src/", "C:/a/src/"})
+    EXPECT_EQ(base::code_of_source(folder + "config/parse.cc", ours), "Q1001") << folder;
+  EXPECT_EQ(
+      base::code_of_source("../src/hardware/cluster.cc", "int quintet::hardware::parse(std::string_view)"),
+      "Q2601");
+  // Another project may have a folder src/config too, and tests are none of the sources.
+  EXPECT_EQ(base::code_of_source("/home/me/mine/src/config/parse.cc", "void mine::read(int)"), "");
+  EXPECT_EQ(base::code_of_source("/home/me/mine/src/parse.cc", "void mine::read(int)"), "");
+  EXPECT_EQ(base::code_of_source("../tests/config/parse.cc", ours), "");
+  EXPECT_EQ(base::code_of_source("../mysrc/config/parse.cc", ours), "");
+  EXPECT_EQ(base::code_of_source("", ""), "");
+}
+
 TEST(BadRecipes, ProblemsPointAtTheirValue) {
   const auto at = [](const std::string& text) {
     try {
@@ -236,7 +253,11 @@ TEST(BadRecipes, OptionsWithoutEffectAtThisSizeAreNotes) {
       {{"parallel.ulysses=2"}, "parallel.ulysses = 2"},
       {{"parallel.schedule='1f1b'"}, "parallel.schedule = \"1f1b\""},
       {{"parallel.chunks=2"}, "parallel.chunks = 2"},
-      {{"parallel.stages=[4]"}, "parallel.stages = "}};
+      {{"parallel.stages=[4]"}, "parallel.stages = "},
+      {{"parallel.tp=1", "parallel.dp_shard=1", "parallel.zero=0", "checkpoint.peer_every=5"},
+       "checkpoint.peer_every = 5 has no effect with one rank"},
+      {{"batch.global=8", "run.noise_scale_every=5"},
+       "run.noise_scale_every = 5 has no effect with one micro"}};
   for (const auto& [overrides, part] : cases) {
     const auto notes = notes_of(overrides);
     ASSERT_FALSE(notes.empty()) << part;

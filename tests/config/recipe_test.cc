@@ -12,6 +12,7 @@
 #include "config/length.h"
 #include "config/presets.h"
 #include "config/print.h"
+#include "config/stage_layout.h"
 #include "config/support.h"
 #include "config/validate.h"
 
@@ -114,9 +115,14 @@ TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
 }
 
 TEST(Recipe, AnOverrideCannotSmuggleInOtherKeys) {
-  const Recipe r = parse(kGood, {"run.dir=\"a\"\nname = \"b\""});
-  EXPECT_EQ(r.name, "good");
-  EXPECT_EQ(r.run.dir, "\"a\"\nname = \"b\"");
+  // All of it is the value, which as a path may not have a line break.
+  try {
+    (void)parse(kGood, {"run.dir=\"a\"\nname = \"b\""});
+    FAIL() << "accepted";
+  } catch (const base::UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("run.dir: contains a control character"), std::string::npos)
+        << e.what();
+  }
 }
 
 TEST(Recipe, NeutralValuesOfLaterKeysAreAccepted) {
@@ -144,12 +150,50 @@ TEST(Recipe, PrecisionFollowsCompute) {
 
 TEST(Recipe, LossScaleIsANumberOrDynamic) {
   EXPECT_EQ(parse(kGood).precision.loss_scale, (LossScale{false, 1}));
-  EXPECT_EQ(parse(kGood, {"precision.compute=f16"}).precision.loss_scale, (LossScale{true, kFirstLossScale}));
+  EXPECT_EQ(parse(kGood, {"precision.compute=f16"}).precision.loss_scale, (LossScale{.dynamic = true}));
   EXPECT_EQ(parse(kGood, {"precision.compute=f16", "precision.loss_scale=8"}).precision.loss_scale,
             (LossScale{false, 8}));
   EXPECT_EQ(parse(kGood, {"precision.loss_scale=512"}).precision.loss_scale, (LossScale{false, 512}));
   const Recipe r = parse(kGood, {"precision.loss_scale=dynamic", "precision.loss_scale_window=10"});
-  EXPECT_EQ(r.precision.loss_scale, (LossScale{true, kFirstLossScale}));
+  EXPECT_EQ(r.precision.loss_scale, (LossScale{.dynamic = true}));
+  EXPECT_EQ(parse(to_toml(r)), r);
+}
+
+TEST(Recipe, StagesTakeMegatronsLayoutStrings) {
+  const auto stages = [](const std::string& text) {
+    const StageLayout layout = parse_stage_layout(text);
+    EXPECT_EQ(layout.error, "") << text;
+    return layout.stages;
+  };
+  using Stages = std::vector<int64_t>;
+  EXPECT_EQ(stages("Ett|tt|ttL"), (Stages{2, 2, 2}));
+  EXPECT_EQ(stages("E|(tt|)*3,L"), (Stages{0, 2, 2, 2, 0}));
+  EXPECT_EQ(stages("Et*3|(tt|)*29,t|L").size(), 32u);
+  EXPECT_EQ(stages("Et*3|(tt|)*29,t|L")[0], 3);
+  EXPECT_EQ(stages("Et*3|(tt|)*29,t|L").back(), 0);
+  EXPECT_EQ(stages("E,t|(t*2|t|)*2t,L"), (Stages{1, 2, 1, 2, 1, 1}));
+  EXPECT_EQ(stages("((Et))|(t)*1L"), (Stages{1, 1}));
+  EXPECT_EQ(stages("Ett||L"), (Stages{2, 0, 0}));
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"tt|ttL", "E once"},
+           {"tt|EttL", "E once"},
+           {"EEt|tL", "E once"},
+           {"Ett|tt", "L once"},
+           {"Et|Lt", "L once"},
+           {"Et|tmL", "model.mtp.layers"},
+           {"Et|(tL", "\"(\" without"},
+           {"Et)|tL", "\")\" at character 3"},
+           {"Et*|tL", "without a number"},
+           {"Et*0|tL", "without a number"},
+           {"Ex|tL", "\"x\" at character 2"},
+           {"E(((t*1000)*1000)*1000)*1000|L", "more than 65536"},
+           {"E" + std::string(100000, '(') + "t", "more than 16 brackets"},
+           {"", "E once"}})
+    EXPECT_NE(parse_stage_layout(text).error.find(part), std::string::npos)
+        << text << ": " << parse_stage_layout(text).error;
+  EXPECT_EQ(parse(kGood, {"parallel.pp=2", "parallel.stages='Ett|ttL'"}).parallel.stages, (Stages{2, 2}));
+  // Written as the list that it means.
+  const Recipe r = parse(kGood, {"parallel.pp=2", "parallel.stages='Et|tttL'"});
   EXPECT_EQ(parse(to_toml(r)), r);
 }
 
@@ -268,6 +312,11 @@ TEST(Recipe, ModelKeysOverrideThePreset) {
 }
 
 TEST(Recipe, ExpertKeysOverrideThePreset) {
+  EXPECT_EQ(parse(kGood,
+                  {"model.preset=llama-tiny", "model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=64"})
+                .model.ffn,
+            64)
+      << "no block has the preset's width";
   Model m = parse(kGood, {"model.preset=tiny-moe", "model.moe.ffn=64"}).model;
   EXPECT_EQ(m.moe.ffn, 64);
   EXPECT_EQ(m.ffn, 64) << "one width with two names";
@@ -313,6 +362,10 @@ TEST(Recipe, PresetsAreLegalAndNamedOnce) {
     EXPECT_EQ(r.model, preset) << preset.preset << " is fully resolved";
   }
   EXPECT_EQ(find_preset("nothing"), nullptr);
+  // Initialisation as the authors document it.
+  EXPECT_EQ(find_preset("pythia-12b")->init, InitScheme::Neox);
+  EXPECT_EQ(std::pair(find_preset("deepseek-v3")->init, find_preset("deepseek-v3")->init_stddev),
+            std::pair(InitScheme::Normal, 0.006));
 }
 
 TEST(Recipe, AFlagshipLayoutIsLegal) {

@@ -118,6 +118,34 @@ TEST(BestFit, LongDocumentsFollowThePolicy) {
                   "1 are longer and dropped");
 }
 
+TEST(BestFit, PartsWithoutATrainedTokenAreLeftOut) {
+  CorpusBuilder builder("chat", 256);
+  const auto add = [&](size_t length, size_t first_trained, size_t last_trained) {
+    std::vector<int32_t> ids(length, 1);
+    std::vector<uint8_t> trained(length, 0);
+    std::fill(trained.begin() + static_cast<ptrdiff_t>(first_trained),
+              trained.begin() + static_cast<ptrdiff_t>(last_trained), uint8_t{1});
+    builder.add_document(ids, trained);
+  };
+  add(6, 3, 6);
+  add(40, 30, 40);  // loses all trained tokens when it is truncated to 8 labels
+  add(40, 8, 9);    // keeps the one that is the last label
+  add(5, 0, 1);     // the first token is no label
+  const Corpus corpus = builder.finish();
+  const BestFit truncated(corpus, std::vector<TokenRange>{{0, corpus.tokens()}}, 8, LongDocuments::Truncate);
+  EXPECT_EQ(truncated.lost(), 1);
+  EXPECT_EQ(truncated.untrained(), 2);
+  EXPECT_EQ(truncated.size(), 2);
+  EXPECT_EQ(truncated.used(), 5 + 8);
+  EXPECT_EQ(truncated.piece(0, 0).begin, 46);
+  const BestFit split(corpus, std::vector<TokenRange>{{0, corpus.tokens()}}, 8, LongDocuments::Split);
+  EXPECT_EQ(split.lost(), 0);
+  EXPECT_EQ(split.used(), 5 + 8 + 7 + 8)
+      << "of the second document the last 10 labels, of the third the first 8";
+  const Dataset dataset = packed(corpus, 8, LongDocuments::Truncate);
+  for (int64_t i = 0; i < dataset.size(); ++i) EXPECT_GT(dataset.valid_labels(i), 0);
+}
+
 TEST(BestFit, PaddingIsADocumentOfItsOwn) {
   const Sample s = packed(counting_from_one({3, 2}), 6).get(0);
   EXPECT_EQ(s.tokens, (Row{1, 2, 4, 0, 0, 0}));

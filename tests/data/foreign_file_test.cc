@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/philox.h"
 #include "base/temp_folder.h"
+#include "data/dataset.h"
+#include "data/open_corpus.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
 namespace {
@@ -181,6 +186,63 @@ TEST(NanoGptFile, IsOneDocumentOf16BitIds) {
   write_raw(folder.path() / "train.bin", header);
   EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(folder.path() / "train.bin", 50257); }),
                   "declares 2 tokens");
+}
+
+// Several token files as one set: what one file with the same documents gives.
+TEST(TokenFileList, ReadsAsOneFileWithTheSameDocuments) {
+  const test::TempFolder folder;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  std::vector<std::vector<int32_t>> documents;
+  for (uint64_t i = 0; i < 60; ++i) {
+    documents.emplace_back(1 + base::philox(7, i)[0] % 40);
+    for (size_t k = 0; k < documents.back().size(); ++k)
+      documents.back()[k] = static_cast<int32_t>(base::philox(8, i, k)[0] % 256);
+  }
+  MegatronWriter whole(folder / "whole", 256);
+  for (const auto& document : documents) whole.add_document(document);
+  whole.finish();
+  for (int part = 0; part < 3; ++part) {
+    base::make_directories(folder / "shards");
+    MegatronWriter writer(folder / "shards" / ("train_" + std::to_string(part)), 256);
+    for (int i = part * 20; i < part * 20 + 20; ++i) writer.add_document(documents[static_cast<size_t>(i)]);
+    writer.finish();
+  }
+  const Corpus one = open_corpus({folder / "whole.bin"}, *bytes, 1 << 20).corpus;
+  const std::vector<base::Path> folder_only = {folder / "shards"};
+  EXPECT_TRUE(is_tokenised(folder_only));
+  for (const std::vector<base::Path>& paths :
+       {folder_only,
+        {folder / "shards/train_0.bin", folder / "shards/train_1", folder / "shards/train_2.idx"}}) {
+    const Corpus list = open_corpus(paths, *bytes, 1 << 20).corpus;
+    EXPECT_EQ(list.tokens(), one.tokens());
+    EXPECT_TRUE(std::ranges::equal(list.offsets(), one.offsets()));
+    for (const bool best_fit : {false, true}) {
+      DatasetOptions options{.seq_len = 16, .separate_documents = true, .validation_fraction = 0.2};
+      if (best_fit) options.best_fit = config::LongDocuments::Split;
+      const Splits a = make_splits(one, options), b = make_splits(list, options);
+      for (const auto& [x, y] : {std::pair(&a.train, &b.train), std::pair(&*a.validation, &*b.validation)}) {
+        ASSERT_EQ(x->size(), y->size());
+        for (int64_t i = 0; i < x->size(); ++i) {
+          x->will_read(i), y->will_read(i);
+          EXPECT_EQ(x->get(i).tokens, y->get(i).tokens);
+          EXPECT_EQ(x->get(i).labels, y->get(i).labels);
+        }
+      }
+    }
+    list.check_tokens();
+    EXPECT_NE(
+        list.fingerprint(),
+        open_corpus({folder / "shards/train_1", folder / "shards/train_0"}, *bytes, 0).corpus.fingerprint());
+  }
+  std::filesystem::rename(folder / "shards/train_2.bin", folder / "shards/val_2.bin");
+  std::filesystem::rename(folder / "shards/train_2.idx", folder / "shards/val_2.idx");
+  EXPECT_CONTAINS(test::user_error([&] { open_corpus(folder_only, *bytes, 0); }),
+                  "'val_2' looks like one to evaluate on");
+  base::write_file_atomically(folder / "a.txt", "text");
+  EXPECT_CONTAINS(test::user_error([&] {
+                    open_corpus({folder / "a.txt", folder / "whole.bin"}, *bytes, 0);
+                  }),
+                  "token files may be listed together");
 }
 
 }  // namespace

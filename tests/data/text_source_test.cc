@@ -91,10 +91,46 @@ TEST_F(TextSource, SaysWhatWasReadAndSkipped) {
   const std::vector<base::Path> paths = {folder / "in", folder / "in/b.txt"};
   Reading reading;
   EXPECT_EQ(texts(read_text(paths, tokenizer, &reading)), (std::vector<std::string>{"text", "more"}));
+  EXPECT_EQ(
+      reading.text(),
+      "2 files; skipped 3 folders (.git, build, docs/runs), 1 file by its name, 1 binary file, 2 files read "
+      "already");
+}
+
+TEST_F(TextSource, AFileIsReadOnceUnderTheNameThatSaysWhatItHolds) {
+  put("hub/blobs/0a", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  put("hub/blobs/0b", "three");
+  put("elsewhere/c.txt", "four");
+  base::make_directories(folder / "hub/snapshots");
+  const auto link = [&](const char* to, const char* name) {
+    std::filesystem::create_symlink(to, folder / "hub/snapshots" / name);
+  };
+  link("../blobs/0a", "a.jsonl");
+  link("../blobs/0b", "b.txt");
+  link("../../elsewhere/c.txt", "c.txt");
+  link("../../elsewhere", "more");
+  link("../blobs/gone", "gone.jsonl");
+  Reading reading;
+  EXPECT_EQ(texts(load_corpus(folder / "hub", tokenizer, &reading)),
+            (std::vector<std::string>{"three", "one", "two", "four"}));
   EXPECT_EQ(reading.text(),
-            "2 files; skipped 3 folders (.git, build, docs/runs), 1 file by its name, 1 link, 1 binary file, "
-            "1 file "
-            "read already");
+            "3 files; skipped 1 link to a folder (snapshots/more), 1 link to nothing, 2 files read already");
+  EXPECT_EQ(texts(load_corpus(folder / "hub/snapshots", tokenizer)),
+            (std::vector<std::string>{"one", "two", "three", "four"}));
+}
+
+TEST_F(TextSource, JsonFilesAreRecordsByTheirContents) {
+  put("in/a.json", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  put("in/b.json", "[{\"text\": \"three\"}, {\"text\": \"four\"}]");
+  put("in/c.json", "[{\"id\": 1}]");
+  put("in/d.json", "{\"id\":\n1}");
+  Reading reading;
+  EXPECT_EQ(texts(load_corpus(folder / "in", tokenizer, &reading)),
+            (std::vector<std::string>{"one", "two", "three", "four", "[{\"id\": 1}]", "{\"id\":\n1}"}));
+  EXPECT_EQ(reading.text(), "4 files; 1 of them a JSON array without the field of the text, read as text");
+  EXPECT_CONTAINS(user_error([&] { load("in/c.json"); }), "array of objects without the field text");
+  put("e.json", "{\"txt\": \"one\"}\n{\"text\": \"two\"}\n");
+  EXPECT_CONTAINS(user_error([&] { load("e.json"); }), "e.json:1: no field \"text\"; the fields are: txt");
 }
 
 TEST_F(TextSource, SkipIsARuleThatCanBeChanged) {

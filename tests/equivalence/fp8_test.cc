@@ -3,6 +3,7 @@
 #include "base/fp8.h"
 
 #include "compiler/compile.h"
+#include "config/names.h"
 #include "equivalence/checks.h"
 #include "graph/fp8_ops.h"
 #include "train/fp8_report.h"
@@ -79,6 +80,37 @@ TEST(Fp8, RecomputeChangesNoBit) {
   expect_same_bits(none, run_with(config::RecomputeKind::Full, {}));
   expect_same_bits(none, run_with(config::RecomputeKind::Selective, {"norm", "activation"}));
   expect_same_bits(none, run_with(config::RecomputeKind::Selective, {"attention"}));
+}
+
+// Quantised weights are matrices too: Muon orthogonalises them and Adafactor keeps sums of rows and columns.
+TEST(Fp8, OptimizersOfMatricesKeepTheSameStatesAsWithoutCodes) {
+  for (config::OptimizerKind kind : {config::OptimizerKind::Muon, config::OptimizerKind::Adafactor}) {
+    SCOPED_TRACE(config::name_of(kind));
+    const auto states_with = [&](LinearKind linear) {
+      Recipe r = fp8_recipe(base::DType::BF16);
+      r.optimizer.kind = kind;
+      r.precision.linear = linear;
+      const compiler::Compiled c = compiler::compile(resolved(r, 1, 1), {});
+      std::map<std::string, std::string> states;
+      for (const graph::StateDecl& s : c.step_graph.states)
+        if (s.role == graph::Role::Moment) states[s.name] = graph::to_string(s.type);
+      return states;
+    };
+    const auto plain = states_with(LinearKind::Compute);
+    EXPECT_FALSE(plain.empty());
+    EXPECT_EQ(states_with(LinearKind::Fp8Delayed), plain);
+  }
+}
+
+TEST(Fp8, MuonUpdatesQuantisedMatricesInEveryLayout) {
+  for (const Place& place : kPlaces) {
+    if (std::string_view(place.name) != "zero 3" && std::string_view(place.name) != "sp") continue;
+    SCOPED_TRACE(place.name);
+    Recipe r = fp8_recipe(base::DType::F64);
+    r.optimizer.kind = config::OptimizerKind::Muon;
+    place.set(r);
+    expect_equal(resolved(r, 2, 2), {}, 3);
+  }
 }
 
 // Codes of one byte, planned to the byte, in layouts that gather codes and their transposes.

@@ -216,6 +216,18 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["a stage without blocks"] += std::find(p.stages.begin(), p.stages.end(), 0) != p.stages.end();
     seen["fewer micro-batches than stages"] += c.recipe.batch.accumulation < p.pp;
     seen["three chunks"] += p.chunks > 2;
+    const bool interleaved = p.schedule == "interleaved";
+    seen["groups of micro-batches"] += interleaved && p.micro_group > p.pp;
+    seen["micro-batches left after groups"] += interleaved && c.recipe.batch.accumulation % p.pp != 0;
+    seen["one gradient block"] += p.gradient_blocks == 1;
+    seen["two gradient blocks with pp"] += p.gradient_blocks == 2 && p.zero >= 2 && p.pp > 1;
+    seen["recompute of the first blocks"] += c.recipe.memory.recompute_first > 0;
+    seen["least capacity"] += m.moe.min_capacity > 1;
+    seen["hysteresis"] += c.recipe.precision.loss_scale_hysteresis > 1;
+    const bool reshards = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
+    const bool near = reshards && p.reshard_after_forward.ranks * p.tp > p.ep * p.etp;
+    seen["experts that reshard"] += m.moe.experts > 0 && near;
+    seen["experts that reshard with ep"] += m.moe.experts > 0 && near && p.ep > 1;
     seen["more than 16 ranks"] += p.world() > 16;
     seen["hsdp"] += p.dp_replicate > 1 && p.zero == 3;
     seen["reshard to ranks"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
@@ -240,6 +252,12 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["stochastic moments with tp"] += stochastic && p.tp > 1;
     seen["stochastic moments with ep and etp"] += stochastic && p.ep * p.etp > 1;
     seen["stochastic moments with zero 3"] += stochastic && p.zero == 3;
+    const bool grows = !c.recipe.batch.ramp.empty();
+    seen["growing batch"] += grows;
+    seen["growing batch with pp"] += grows && p.pp > 1;
+    seen["growing batch with a balance loss"] += grows && m.moe.experts > 0 && m.moe.balance_loss > 0;
+    seen["growing batch with a z-loss"] += grows && m.moe.experts > 0 && m.moe.z_loss > 0;
+    seen["rates that follow the batch"] += c.recipe.optimizer.lr_scaling.rule != config::LrScalingRule::None;
     const bool ramps = c.recipe.optimizer.weight_decay_ramp.kind != config::RampKind::Constant;
     seen["decay ramp"] += ramps;
     for (const auto& [kind, name] : config::Names<config::OptimizerKind>::kTable)

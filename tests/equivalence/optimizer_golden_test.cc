@@ -30,6 +30,7 @@ config::Optimizer settings(const std::string& name, const Json& g) {
   o.trust = g["trust"];
   if (name.ends_with("_momentum") || name.ends_with("_nesterov")) o.momentum = g["momentum"];
   o.nesterov = name.ends_with("_nesterov");
+  if (name.ends_with("_limits")) o.ratio_limits = g["ratio_limits"][name].get<std::array<double, 2>>();
   return o;
 }
 

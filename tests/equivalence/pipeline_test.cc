@@ -79,6 +79,18 @@ TEST(Pipeline, UnevenStages) {
   }
 }
 
+TEST(Pipeline, EmbeddingAndHeadAlone) {
+  for (const bool tied : {false, true})
+    for (const int64_t zero : {0, 3}) {
+      Recipe r = pipelined(4, "1f1b", 4);
+      r.model.tied = tied;
+      r.parallel.dp_shard = zero > 0 ? 2 : 1;
+      r.parallel.zero = zero;
+      r.parallel.stages = {0, 2, 2, 0};
+      expect_equal(resolved(r, 1, 4));
+    }
+}
+
 // A stage that has nothing to update still takes part in the norm.
 TEST(Pipeline, FrozenStage) {
   Recipe r = pipelined(3, "1f1b", 3);
@@ -174,6 +186,7 @@ TEST(Pipeline, RecomputeChangesNoBit) {
     const LayoutRun kept = run(r);
     for (const auto kind : {config::RecomputeKind::Selective, config::RecomputeKind::Full}) {
       r.memory.recompute = kind;
+      r.memory.recompute_first = kind == config::RecomputeKind::Full && r.parallel.schedule != "1f1b" ? 1 : 0;
       const LayoutRun again = run(config::resolve(r));
       for (size_t t = 0; t < kept.steps[1].gradients.size(); ++t)
         EXPECT_EQ(kept.steps[1].gradients[t].values, again.steps[1].gradients[t].values)

@@ -1,5 +1,7 @@
 // Storage of weights and gradients: split masters equal f32 masters bit by bit in every layout, bf16
 // gradients are the rounded f32 ones; f16 trains with a loss scale.
+#include <utility>
+
 #include "base/error.h"
 #include "base/split_float.h"
 #include "compiler/compile.h"
@@ -163,7 +165,8 @@ TEST(Ema, AveragesTheWeightsOfEveryUpdate) {
 TEST(Ema, ASkippedStepLeavesItAlone) {
   Recipe r = placed(kPlaces[1], f16_recipe(), 1);
   r.optimizer.ema = 0.75;
-  r.precision.loss_scale = {true, 0x1p10};
+  r.precision.loss_scale.dynamic = true;
+  r.precision.loss_scale_start = 0x1p10;
   r.precision.loss_scale_window = 1;
   const data::Dataset dataset = tools::training_data(r, true);
   const tools::LayoutRun all = run(r, dataset, {}, 16);
@@ -181,13 +184,14 @@ TEST(Ema, ASkippedStepLeavesItAlone) {
 // moments of every layout are those of one rank.
 TEST(StochasticMoments, EveryLayoutRoundsAlike) {
   for (const Place& place : kPlaces)
-    for (const auto kind : {config::OptimizerKind::AdamW, config::OptimizerKind::Sgd}) {
+    for (const auto kind : {config::OptimizerKind::AdamW, config::OptimizerKind::Sgd,
+                            config::OptimizerKind::Lamb, config::OptimizerKind::Muon}) {
       SCOPED_TRACE(place.name);
       Recipe r = small_recipe();
       r.precision.moments_rounding = config::MomentsRounding::Stochastic;
       r.optimizer.kind = kind;
       if (kind == config::OptimizerKind::Sgd) r.optimizer.momentum = 0.9;
-      if (kind == config::OptimizerKind::Sgd && place.experts) continue;  // AdamW has been there
+      if (kind != config::OptimizerKind::AdamW && place.experts) continue;  // AdamW has been there
       expect_equal(placed(place, r, 2), {}, 3);
     }
 }
@@ -343,7 +347,9 @@ TEST(NarrowGradients, TakeHalfTheBytes) {
 
 // ---- loss scaling
 
+// A dynamic scale starts at its value.
 Recipe scaled(Recipe r, config::LossScale scale, int64_t window = 2000) {
+  if (scale.dynamic) r.precision.loss_scale_start = std::exchange(scale.value, 1);
   r.precision.loss_scale = scale;
   r.precision.loss_scale_window = window;
   return r;
@@ -397,6 +403,71 @@ TEST(LossScale, GrowsAfterGoodSteps) {
   std::vector<double> scales;
   for (const tools::StepState& s : a.steps) scales.push_back(s.result.loss_scale);
   EXPECT_EQ(scales, (std::vector<double>{4, 4, 4, 8, 8, 8, 16, 16}));
+}
+
+std::vector<double> scales_of(const tools::LayoutRun& run) {
+  std::vector<double> scales;
+  for (const tools::StepState& s : run.steps) scales.push_back(s.result.loss_scale);
+  return scales;
+}
+
+// The first overflow since the scale was last doubled is borne with, later ones halve it; the state is
+// equal in every layout.
+TEST(LossScale, HysteresisBearsWithTheFirstOverflow) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    Recipe r = small_recipe();
+    r.precision = config::Precision::of(base::DType::F32);
+    r = scaled(placed(place, r, 2), {true, 0x1p140});
+    r.precision.loss_scale_hysteresis = 3;
+    const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 5);
+    EXPECT_EQ(scales_of(a), (std::vector<double>{0x1p140, 0x1p140, 0x1p140, 0x1p139, 0x1p138}));
+    for (const tools::StepState& s : a.steps) EXPECT_TRUE(s.result.skipped);
+  }
+}
+
+// Growing gives the whole hysteresis back: 2^120 doubles every step until it overflows, bears with that
+// once and halves; two good steps later it has doubled again and bears with the next overflow, too.
+TEST(LossScale, GrowingRestoresTheHysteresis) {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::F32);
+  r = scaled(placed(kPlaces[4], r, 1), {true, 0x1p120}, 1);
+  r.precision.loss_scale_hysteresis = 2;
+  const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 24);
+  int64_t overflows = 0, borne = 0;
+  const std::vector<double> scales = scales_of(a);
+  for (size_t t = 0; t + 1 < scales.size(); ++t) {
+    if (!a.steps[t].result.skipped) {
+      EXPECT_EQ(scales[t + 1], 2 * scales[t]) << t;
+      overflows = 0;
+      continue;
+    }
+    EXPECT_EQ(scales[t + 1], ++overflows < 2 ? scales[t] : scales[t] / 2) << t;
+    borne += overflows == 1;
+  }
+  EXPECT_GE(borne, 2);
+}
+
+TEST(LossScale, NeverFallsBelowItsMinimum) {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::F32);
+  r = scaled(placed(kPlaces[4], r, 1), {true, 0x1p140});
+  r.precision.loss_scale_min = 0x1p138;
+  const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 5);
+  EXPECT_EQ(scales_of(a), (std::vector<double>{0x1p140, 0x1p139, 0x1p138, 0x1p138, 0x1p138}));
+  // An overflow that no smaller scale can avoid counts towards the steps after which a run stops.
+  EXPECT_EQ(a.steps[2].result.skipped_in_row, 1);
+  EXPECT_EQ(a.steps[4].result.skipped_in_row, 3);
+}
+
+// Below 1 gradients of sums over many tokens fit a narrow type.
+TEST(LossScale, MayStartAndStayBelowOne) {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::F32);
+  r = scaled(placed(kPlaces[4], r, 1), {true, 0.25});
+  r.precision.loss_scale_min = 0.125;
+  const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 3);
+  EXPECT_EQ(scales_of(a), (std::vector<double>{0.25, 0.25, 0.25}));
 }
 
 // Only one label of the first step counts, so the gradients of one rank alone are not finite: all ranks skip,

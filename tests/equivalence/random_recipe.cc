@@ -45,7 +45,8 @@ class Generator {
     c.poison = chance(1, 3);
     c.steps = 2;
     if (chance(1, 4)) {
-      r.precision.loss_scale = {true, 256};
+      r.precision.loss_scale.dynamic = true;
+      r.precision.loss_scale_start = 256;
       r.precision.loss_scale_window = pick(1, 2);
     }
     // Last, so that what is drawn above does not depend on the set of optimizers.
@@ -61,25 +62,36 @@ class Generator {
     if (r.optimizer.kind == OptimizerKind::AdamW && r.optimizer.groups.empty() &&
         r.precision.moments_rounding == config::MomentsRounding::Nearest && chance(1, 2))
       adafactor(r.optimizer);
-    if (r.optimizer.weight_decay > 0 && chance(1, 3))
+    if (r.optimizer.weight_decay > 0 && chance(1, 2))
       r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
                                        0.5, 3};
     std::mt19937_64 own = random_;  // a copy: everything else is drawn as it was without these
     Generator more(own);
     more.more_variations(r.model);
     if (more.chance(1, 4)) more.quantised_linears(r);
+    if (r.batch.accumulation > 1 && more.chance(1, 3)) more.smaller_steps(r);
     // Several passes in every step, some, or seldom more than one.
     if (experts && more.chance(2, 3))
       r.model.moe.receive_bound = std::array{0.2, 0.6, 1.0, 1.5}[static_cast<size_t>(more.pick(0, 3))];
+    if (r.parallel.zero >= 2 && more.chance(1, 3)) r.parallel.gradient_blocks = 1;
+    more.pipeline_groups(r);
+    if (experts && more.chance(1, 2)) more.reshard_experts(r);
+    if (r.memory.recompute == config::RecomputeKind::Full && r.memory.recompute_every == 1 &&
+        more.chance(1, 2))
+      r.memory.recompute_first = more.pick(1, r.model.layers);
+    if (r.model.moe.capacity_factor > 0 && more.chance(1, 3)) r.model.moe.min_capacity = more.pick(2, 4);
+    if (r.precision.loss_scale.dynamic && more.chance(1, 3)) {
+      r.precision.loss_scale_hysteresis = 2;
+      r.precision.loss_scale_min = 256;
+    }
+    more.last_variations(r.model);
     return c;
   }
 
  private:
   void narrow_moments(Recipe& r) {
     config::Optimizer& o = r.optimizer;
-    const bool rounds =
-        !o.uses(OptimizerKind::Lamb) && !o.uses(OptimizerKind::Lars) && !o.uses(OptimizerKind::Muon);
-    if (rounds && chance(1, 6)) {
+    if (chance(1, 6)) {
       r.precision.moments_rounding = config::MomentsRounding::Stochastic;
     } else if (o.kind == OptimizerKind::AdamW && r.model.mla.kv_rank == 0 && chance(1, 3)) {
       o.kind = OptimizerKind::AdamW8bit;
@@ -233,6 +245,28 @@ class Generator {
     if (chance(1, 2)) m.logit_soft_cap = 3;
   }
 
+  // Interleaved takes any number of micro-batches, in groups of at least as many as there are stages.
+  void pipeline_groups(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    if (p.schedule != "interleaved") return;
+    if (chance(1, 2)) {
+      r.batch.accumulation = pick(1, 2 * p.pp + 1);
+      r.batch.global = r.batch.micro * r.batch.accumulation * p.dp();
+    }
+    if (chance(1, 2)) p.micro_group = p.pp + pick(0, 2);
+  }
+
+  // Few ranks share the experts, so that copies of one are among the ranks of a gather before the backward
+  // pass.
+  void reshard_experts(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    const int64_t n = p.dp_shard * p.cp;
+    if (p.zero != 3 || n < 4 || n % 2 != 0) return;
+    p.reshard_after_forward = {ReshardAfterForward::Kind::ToRanks, n / 2};
+    p.etp = 1;
+    p.ep = r.model.moe.experts % 2 == 0 && p.tp * n / 2 > 2 && (p.tp % 2 == 0 || n % 4 == 0) ? 2 : 1;
+  }
+
   // What distinguishes GPT-OSS, DBRX and Llama 4.
   void more_variations(config::Model& m) {
     if (m.moe.experts > 0) expert_variations(m);
@@ -245,6 +279,24 @@ class Generator {
     m.centered_norms = !m.qk_norm && chance(1, 3);
     if (m.sliding_window == 0 && chance(1, 2)) m.attention_chunk = pick(1, 5);
     if (m.no_rope_every > 0 && chance(1, 2)) m.position_scale = 0.4, m.position_floor = pick(1, 3);
+  }
+
+  // What fits the sizes that are drawn above: windows by block, frequencies by pair, the form of GELU.
+  void last_variations(config::Model& m) {
+    if (m.family == Family::Neox) m.gelu_tanh = chance(1, 3);
+    if (m.family != Family::Llama) return;
+    if (m.sliding_window > 0 && m.full_attention_every == 0 && chance(1, 2)) m.full_attention_layers = {0};
+    if (m.mla.kv_rank > 0 || m.rope_scaling.kind != RopeScalingKind::None || !chance(1, 3)) return;
+    m.rope_scaling.factor = 4;
+    if (chance(1, 2)) {
+      m.rope_scaling.kind = RopeScalingKind::Linear;
+      return;
+    }
+    const auto pairs = static_cast<size_t>((m.rotary_dim > 0 ? m.rotary_dim : m.head_dim) / 2);
+    m.rope_scaling.kind = RopeScalingKind::Longrope;
+    m.rope_scaling.original_positions = 16;
+    m.rope_scaling.short_factors.assign(pairs, 1.25);
+    m.rope_scaling.long_factors.assign(pairs, 3);
   }
 
   // Sizes of which at least some linears can be quantised.
@@ -264,6 +316,16 @@ class Generator {
     if (m.moe.shared_ffn > 0) m.moe.shared_ffn = 16 * r.parallel.tp;
     if (chance(1, 4)) r.precision.fp8_match = {"*.attn.*"};
     if (chance(1, 3) && m.mtp.layers == 0) r.precision.fp8_head = true, m.vocab = 272;
+  }
+
+  // The first step has fewer micro-batches than the others.
+  void smaller_steps(Recipe& r) {
+    const int64_t unit = r.parallel.schedule == "interleaved" ? r.parallel.pp : 1;
+    if (r.batch.accumulation <= unit) return;
+    const int64_t few = unit * pick(1, (r.batch.accumulation - 1) / unit);
+    r.batch.ramp = {
+        {.until = {config::Length::Unit::Steps, 1}, .global = r.batch.micro * few * r.parallel.dp()}};
+    if (chance(1, 3)) r.optimizer.lr_scaling = {config::LrScalingRule::Sqrt, r.batch.global};
   }
 
   // Biases and activations of experts, and scores on their inputs.
@@ -402,6 +464,7 @@ class Generator {
     o.kind = chance(1, 2) ? OptimizerKind::Lamb : OptimizerKind::Lars;
     o.nesterov = false;
     o.momentum = o.kind == OptimizerKind::Lars && chance(2, 3) ? 0.9 : 0.0;
+    if (chance(1, 3)) o.ratio_limits = {o.kind == OptimizerKind::Lars ? 0.01 : 1.0, 10.0};
   }
 
   // eps1 is far above rounding errors: where there is no other gradient they would be the whole update.

@@ -31,11 +31,13 @@ void no_pipeline(Parallel& p) {
   p.pp = p.chunks = 1;
   p.schedule.clear();
   p.stages.clear();
+  p.micro_group = 0;
 }
 
 void no_sharding(Parallel& p) {
   p.zero = 0;
   p.prefetch = 1;
+  p.gradient_blocks = 2;
   p.reshard_after_forward = {};
 }
 
@@ -115,6 +117,8 @@ std::vector<Change> axis_changes() {
       parallel([](Parallel& p) { p.zero = std::max<int64_t>(0, p.zero - 1); }),
       parallel([](Parallel& p) { p.sequence_parallel = false; }),
       parallel([](Parallel& p) { p.prefetch = 1; }),
+      parallel([](Parallel& p) { p.gradient_blocks = 2; }),
+      parallel([](Parallel& p) { p.micro_group = 0; }),
   };
 }
 
@@ -139,6 +143,7 @@ std::vector<Change> model_changes() {
       }),
       model([](Model& m) {
         m.sliding_window = m.full_attention_every = 0;
+        m.full_attention_layers.clear();
         m.local_rope_theta = 0;
       }),
       model([](Model& m) { m.norms = config::NormPlaces::Pre; }),
@@ -146,6 +151,7 @@ std::vector<Change> model_changes() {
       model([](Model& m) { m.activation = config::Activation::Silu, m.activation_limit = 7; }),
       model([](Model& m) { m.qk_norm_over = config::QkNormOver::Head; }),
       model([](Model& m) { m.full_attention_every = 0; }),
+      model([](Model& m) { m.full_attention_layers.clear(); }),
       model([](Model& m) { m.local_rope_theta = 0; }),
       model([](Model& m) {
         m.no_rope_every = 0;
@@ -158,7 +164,10 @@ std::vector<Change> model_changes() {
       model([](Model& m) { m.qk_unit_norm = false; }),
       model([](Model& m) { m.clip_qkv = 0; }),
       model([](Model& m) { m.centered_norms = false; }),
-      model([](Model& m) { m.rotary_dim = 0; }),
+      model([](Model& m) {
+        m.rotary_dim = 0;
+        if (m.rope_scaling.kind == config::RopeScalingKind::Longrope) m.rope_scaling = {};
+      }),
       model([](Model& m) { m.embed_scale = 1; }),
       model([](Model& m) { m.attention_scale = 0; }),
       model([](Model& m) { m.attention_soft_cap = 0; }),
@@ -255,6 +264,11 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.precision.fp8_match.clear(); },
       [](Case& c) { c.recipe.precision.fp8_head = false; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
+      [](Case& c) {
+        c.recipe.batch.ramp.clear();
+        c.recipe.optimizer.lr_scaling = {};
+      },
+      [](Case& c) { c.recipe.optimizer.lr_scaling = {}; },
       [](Case& c) { c.recipe.optimizer.weight_decay_ramp = {}; },
       [](Case& c) {
         c.recipe.optimizer.weight_decay = 0;

@@ -241,6 +241,13 @@ std::vector<OpExample> op_examples() {
       list.push_back({&graph::kCachedAttention,
                       {{"window", window}, {"scale", 0.5}, {"pages_per_sequence", int64_t{1}}},
                       {k_cache, v_cache, table, sequences, here, q, k, v}});
+    for (const int64_t lse : {0, 1}) {
+      Attrs in_chunks{
+          {"window", int64_t{0}}, {"scale", 0.5}, {"pages_per_sequence", int64_t{1}}, {"chunk", int64_t{2}}};
+      if (lse == 1) in_chunks.set("lse", lse);
+      list.push_back(
+          {&graph::kCachedAttention, in_chunks, {k_cache, v_cache, table, sequences, here, q, k, v}});
+    }
   }
   // Attention with as many KV heads as query heads, half as many (also with a soft cap), and one; over whole
   // sequences, and over sequences of 4 and 12 rows in the row order of two context ranks.

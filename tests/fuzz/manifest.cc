@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                   "a manifest that changes when it is printed");
     for (const checkpoint::SavedTensor& tensor : m.tensors) {
       fuzz::require(m.find(tensor.info.name) == &tensor, "a tensor that is not found");
-      for (const checkpoint::Piece& piece : tensor.pieces) {
+      for (const checkpoint::Piece piece : tensor.pieces) {
         const checkpoint::Runs runs(piece.region);
         const checkpoint::Run last = runs[runs.size() - 1];
         fuzz::require(last.tensor + last.length <= tensor.info.count(), "a run outside of its tensor");

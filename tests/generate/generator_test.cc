@@ -65,6 +65,18 @@ std::vector<std::pair<std::string, config::Model>> families() {
   m.moe.ffn = 16;
   list.emplace_back("experts", m);
   m = llama();
+  m.sliding_window = 5;
+  m.full_attention_every = 2;
+  m.attention_sinks = true;
+  m.qkv_bias = m.out_bias = true;
+  list.emplace_back("sinks", m);
+  m = llama();
+  m.attention_chunk = 4;
+  m.no_rope_every = 2;
+  m.position_scale = 0.4, m.position_floor = 3;
+  m.qk_unit_norm = true;
+  list.emplace_back("chunks", m);
+  m = llama();
   m.family = config::Family::Gpt2;
   m.kv_heads = 4;
   m.max_positions = 40;
@@ -265,7 +277,7 @@ TEST(Generator, CacheHasThePagesOfTheLongestRequests) {
 }
 
 TEST(Generator, RefusesMoreThanLearnedPositions) {
-  config::Model model = families()[5].second;
+  config::Model model = families()[7].second;
   ASSERT_EQ(model.max_positions, 40);
   const std::vector<Request> fits = {{prompt_of(30, 61, 1), 11}}, too_long = {{prompt_of(30, 61, 1), 12}};
   EXPECT_NO_THROW(serving_for(recipe_of(model), fits, {}));

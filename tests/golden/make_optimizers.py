@@ -12,6 +12,7 @@ import torch
 
 STEPS, SIZE = 5, 9
 LR, DECAY, BETAS, EPS, MOMENTUM, TRUST = 0.01, 0.1, (0.9, 0.95), 1e-8, 0.9, 0.001
+LIMITS = {"lamb_limits": (1.2, 1.7), "lars_limits": (0.00096, 0.001)}  # each is met at both ends
 
 
 def numbers(seed):
@@ -54,7 +55,11 @@ def lion():
     return result
 
 
-def lamb():
+def limited(ratio, limits):
+    return min(max(ratio, limits[0]), limits[1])
+
+
+def lamb(limits=(0, math.inf)):
     """You et al., 2020, algorithm 2, phi the identity: r = m^ / (sqrt(v^) + eps), p -= lr |p| / |r + wd p| (r + wd p)."""
     weight, m, v, result = list(START), [0.0] * SIZE, [0.0] * SIZE, []
     for t, gradient in enumerate(GRADIENTS, 1):
@@ -62,17 +67,17 @@ def lamb():
         v = [BETAS[1] * a + (1 - BETAS[1]) * g * g for a, g in zip(v, gradient)]
         update = [a / (1 - BETAS[0] ** t) / (math.sqrt(b / (1 - BETAS[1] ** t)) + EPS) + DECAY * p
                   for a, b, p in zip(m, v, weight)]
-        ratio = norm(weight) / norm(update)
+        ratio = limited(norm(weight) / norm(update), limits)
         weight = [p - LR * ratio * u for p, u in zip(weight, update)]
         result.append(weight)
     return result
 
 
-def lars(momentum):
+def lars(momentum, limits=(0, math.inf)):
     """You et al., 2017, algorithm 1: v = mu v + lr trust |p| / (|g| + wd |p|) (g + wd p), p -= v."""
     weight, velocity, result = list(START), [0.0] * SIZE, []
     for gradient in GRADIENTS:
-        ratio = TRUST * norm(weight) / (norm(gradient) + DECAY * norm(weight))
+        ratio = limited(TRUST * norm(weight) / (norm(gradient) + DECAY * norm(weight)), limits)
         velocity = [momentum * v + LR * ratio * (g + DECAY * p) for v, g, p in zip(velocity, gradient, weight)]
         weight = [p - v for p, v in zip(weight, velocity)]
         result.append(weight)
@@ -89,10 +94,13 @@ OPTIMIZERS = {
     "lamb": lamb,
     "lars": lambda: lars(0.0),
     "lars_momentum": lambda: lars(MOMENTUM),
+    "lamb_limits": lambda: lamb(LIMITS["lamb_limits"]),
+    "lars_limits": lambda: lars(0.0, LIMITS["lars_limits"]),
 }
 
 print(json.dumps({
     "lr": LR, "weight_decay": DECAY, "betas": BETAS, "eps": EPS, "momentum": MOMENTUM, "trust": TRUST,
+    "ratio_limits": LIMITS,
     "start": START, "gradients": GRADIENTS,
     "weights": {name: make() for name, make in OPTIMIZERS.items()},
 }, indent=1))

@@ -139,6 +139,37 @@ TEST(GpuExpertOps, RowsAreRegrouped) {
       }
 }
 
+// Passes of a group: the first one without an operand for it, further ones, and one past the last.
+TEST(GpuExpertOps, RowsAreSplitIntoPasses) {
+  Random random;
+  struct Case {
+    int64_t ranks, copies, experts, most;  // most: rows of a count
+  };
+  for (const auto& [ranks, copies, experts, most] :
+       {Case{1, 1, 3, 5}, {2, 1, 2, 40}, {4, 2, 3, 9}, {8, 1, 40, 30}})
+    for (const int64_t rows : {7, 300})
+      for (int32_t pass = -1; pass < 4; ++pass) {
+        const int64_t members = ranks * copies, all = ranks * experts, position = random.below(members);
+        std::vector<int32_t> n(static_cast<size_t>(members * all));
+        for (int32_t& c : n) c = static_cast<int32_t>(random.below(3) == 0 ? 0 : random.below(most));
+        const int64_t sent = std::accumulate(n.begin() + position * all, n.begin() + (position + 1) * all, 0);
+        HostTensor order(Type{DType::I32, {{Dim::Slots, sent + 3}}});
+        for (int64_t s = 0; s < sent + 3; ++s) order.index()[s] = s < sent ? static_cast<int32_t>(s * 7) : -1;
+        const auto filled = [](int64_t size) {
+          return counts(std::vector<int32_t>(static_cast<size_t>(size), 99));
+        };
+        OpRun run{&graph::kSplitRows,
+                  {{"rows", rows}, {"experts", experts}, {"all_experts", all}, {"copies", copies}},
+                  {order, counts(n)},
+                  {order, filled(all), filled(members * experts), filled(1)},
+                  {},
+                  {{Dim::Counts, position, 1, members, members}}};
+        std::fill_n(run.out[0].index(), sent + 3, 99);
+        if (pass >= 0) run.in.push_back(counts({pass}));
+        compare_bits(run);
+      }
+}
+
 TEST(GpuExpertOps, CopiesAreSummed) {
   Random random;
   for (const DType dtype : kTypes)

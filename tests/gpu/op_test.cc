@@ -135,6 +135,8 @@ TEST(GpuOps, MatchTheCpu) {
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
     if (is_quantised(*e.op)) continue;
+    // Sinks in generated text are refused on CUDA (exec/cuda/generate_kernels.cc).
+    if (e.op == &graph::kCachedAttention && e.attrs.find("lse") != nullptr) continue;
     seen.insert(e.op);
     for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
       SCOPED_TRACE(std::string(e.op->name) + " " + graph::to_string(e.attrs) + " " +
@@ -333,6 +335,7 @@ TEST(GpuOps, UpdatesByRatio) {
   for (const auto& [name, value] : {std::pair{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}})
     lamb.set(name, value);
   for (const auto& [name, value] : {std::pair{"momentum", 0.9}, {"trust", 0.01}}) lars.set(name, value);
+  lamb.set("ratio_limits", std::vector<double>{0.01, 0.85});  // between the two ratios
   for (const DType dtype : {DType::F64, DType::F32})
     for (const double ok : {0.0, 1.0}) {
       OpRun lamb_norms{&graph::kLambNorms, lamb, {}, {numbers(DType::F64, {9, 9, 9, 9, 9, 9})}};

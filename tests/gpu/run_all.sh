@@ -7,6 +7,7 @@
 #   PARTS="kernels models curve nccl faults bits resume layouts sanitizer bench"   which parts run (this is the default)
 #   TEST_SHARDS=4                                                           processes that share the tests of kernels and models
 #   LAYOUT_SECONDS=180 LAYOUT_JOBS=1                                        how long one layout may take, how many run at a time
+#   LAYOUTS="rows past|ep 4"                                               which layouts: a regular expression
 #   SANITIZER_SECONDS=300                                                   how long one part of a group may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
 #   SANITIZER_SHARDS=4 SANITIZER_JOBS=16                                    parts of a group, and how many run at a time
@@ -115,6 +116,7 @@ export -f verified
 layout_names=() layout_logs=
 layout() {  # ranks what settings...
   local ranks=$1 what=$2 arguments=() log
+  [[ "$1 ranks: $2" =~ ${LAYOUTS:-.} ]] || return 0
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
   [ -n "$layout_logs" ] || layout_logs=$(mktemp -d)
@@ -192,6 +194,10 @@ elif runs layouts; then
   layout 2 "pp 2, 1f1b" parallel.pp=2
   layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true
   layout 2 "ep 2" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
+  # Room for a third of the mean rows: further passes in every layer.
+  layout 2 "ep 2, rows past a bound" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}" model.moe.receive_bound=0.3
+  layout 2 "ep 2, a bound that holds most rows" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}" model.moe.receive_bound=1.05
+  dtype=bf16 layout 2 "ep 2, rows past a bound, bf16" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}" model.moe.receive_bound=0.3
   padded=(model.moe.capacity_factor=1.25 model.moe.pad=true)
   layout 2 "ep 2, padded" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}" "${padded[@]}"
   layout 4 "dp_shard 2 x tp 2, zero 3" parallel.dp_shard=2 parallel.zero=3 parallel.tp=2 \
@@ -203,6 +209,10 @@ elif runs layouts; then
   layout 4 "dp_replicate 2 x dp_shard 2, zero 3" parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=3
   layout 4 "dp_shard 2 x tp 2, ep 4, zero 2" parallel.dp_shard=2 parallel.tp=2 parallel.ep=4 parallel.zero=2 \
     parallel.sequence_parallel=true "${experts[@]}"
+  layout 4 "dp_shard 2 x tp 2, ep 4, zero 2, rows past a bound" parallel.dp_shard=2 parallel.tp=2 parallel.ep=4 parallel.zero=2 \
+    parallel.sequence_parallel=true "${experts[@]}" model.moe.receive_bound=0.3
+  layout 4 "pp 2 x ep 2, zb-h1, full recompute, rows past a bound" parallel.pp=2 parallel.dp_shard=2 parallel.ep=2 \
+    parallel.schedule=zb-h1 'memory.recompute="full"' "${experts[@]}" model.moe.receive_bound=0.3
   layout 4 "dp_shard 2 x tp 2, ep 2, etp 2, padded" parallel.dp_shard=2 parallel.tp=2 parallel.ep=2 parallel.etp=2 \
     parallel.sequence_parallel=true "${experts[@]}" "${padded[@]}"
   layout 4 "cp 4, ulysses+ring" parallel.cp=4 parallel.cp_method=ulysses+ring parallel.ulysses=2

@@ -55,6 +55,7 @@ twice() {  # what settings...
 experts=(parallel.dp_shard=2 parallel.ep=2 model.moe.experts=4 model.moe.top_k=2 model.moe.ffn=32 model.ffn=32)
 twice "dp_shard 2, zero 2, ep 2" parallel.zero=2 "${experts[@]}"
 twice "dp_shard 2, zero 1, ep 2, padded" parallel.zero=1 "${experts[@]}" model.moe.capacity_factor=1.25 model.moe.pad=true
+twice "dp_shard 2, zero 1, ep 2, rows past a bound" parallel.zero=1 "${experts[@]}" model.moe.receive_bound=0.5
 twice "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
 # The scale is doubled after every good step, so gradients overflow repeatedly, on one rank or on both. If they did not
 # agree on which steps to skip, the replicas would differ, which the run itself checks.

@@ -100,8 +100,8 @@ TEST(Corrections, SeventyBillionOnB200IsAboveThePeak) {
   EXPECT_NEAR(cost_of_flops(flops, 1600 * kTera, Arithmetic::FP8, c).seconds / kDay, 42.2, 0.1);
 }
 
-// Savings follow from FLOPs, rate and price: at 3 and 6 $ an hour realistic rates give 875 k$ and 778 k$: 11
-// % less, neither "30 to 40 %" nor the 68 % of 460 k$ to 145 k$.
+// Savings follow from FLOPs, rate and price. At 3 and 6 $ an hour realistic rates give 875 k$ and 778 k$,
+// which is 11 % less: neither "30 to 40 %" nor the 68 % of 460 k$ to 145 k$.
 TEST(Corrections, SavingsAreComputed) {
   const double flops = training_flops(70e9, 1e12);
   const double h100 =

@@ -42,6 +42,8 @@ TEST(HfConfig, SizesAreTaken) {
   EXPECT_EQ(m.rope_theta, 500000.0);
   EXPECT_EQ(m.norm_eps, 1e-5);
   EXPECT_TRUE(m.tied);
+  EXPECT_EQ(m.init_stddev, 0.02);
+  EXPECT_EQ(read_hf_config(with(kLlama, R"("initializer_range": 0.006)")).model.init_stddev, 0.006);
 }
 
 TEST(HfConfig, NothingIsIgnored) {
@@ -91,6 +93,7 @@ TEST(HfConfig, PublishedFilesAreTheirPresets) {
     if (name.empty()) continue;
     Model expected = *find_preset(name);
     expected.preset = "";
+    expected.init = c.model.init, expected.init_stddev = c.model.init_stddev;  // a config has one number only
     EXPECT_TRUE(c.model == expected);
   }
 }
@@ -115,7 +118,12 @@ TEST(HfConfig, LayersThatDifferAreReadFromTheirList) {
   EXPECT_EQ(std::pair(windows.sliding_window, windows.full_attention_every),
             std::pair(int64_t{8}, int64_t{0}));
   EXPECT_EQ(std::pair(full.sliding_window, full.full_attention_every), std::pair(int64_t{0}, int64_t{0}));
-  for (const std::string& bad : {list({f, s, f, s}), list({s, f, f, s}), list({s, f}), std::string("3")}) {
+  const Model uneven = read(list({f, s, f, s})).model, pairs = read(list({s, f, f, s})).model;
+  EXPECT_EQ(uneven.full_attention_layers, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(pairs.full_attention_layers, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(pairs.full_attention_every, 0);
+  EXPECT_TRUE(pairs.windowed(0) && !pairs.windowed(1) && !pairs.windowed(2) && pairs.windowed(3));
+  for (const std::string& bad : {list({s, f}), list({s, f, s, R"("chunked_attention")"}), std::string("3")}) {
     ASSERT_EQ(read(bad).problems.size(), 1u) << bad;
     EXPECT_CONTAINS(read(bad).problems[0], "layer_types = ");
   }
@@ -126,6 +134,74 @@ TEST(HfConfig, LayersThatDifferAreReadFromTheirList) {
   EXPECT_EQ(read_hf_config(with(smol, R"("no_rope_layers": [1, 1, 1, 1])")).model.no_rope_every, 0);
   EXPECT_CONTAINS(problems_of_text(with(smol, R"("no_rope_layers": [0, 1, 1, 1])")), "no_rope_layers = ");
   EXPECT_CONTAINS(problems_of_text(with(smol, R"("use_sliding_window": true)")), "use_sliding_window = true");
+}
+
+// Windows from max_window_layers on, or as layer_types says; and what is written reads back.
+TEST(HfConfig, WindowsOfQwenBeginAtALayer) {
+  const std::string qwen =
+      R"({"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300, "sliding_window": 8, "use_sliding_window": true})";
+  const HfConfig c = read_hf_config(with(qwen, R"("max_window_layers": 3)"));
+  ASSERT_TRUE(c.problems.empty()) << c.problems[0];
+  EXPECT_EQ(c.model.full_attention_layers, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(c.model.sliding_window, 8);
+  const HfConfig back = read_hf_config(hf_config_text(c.model, *c.family, "", "float32", 64));
+  EXPECT_TRUE(back.problems.empty());
+  EXPECT_TRUE(back.model == c.model);
+  EXPECT_EQ(read_hf_config(with(qwen, R"("max_window_layers": 4)")).model.sliding_window, 0)
+      << "no layer has one";
+  EXPECT_EQ(read_hf_config(with(qwen, R"("max_window_layers": 0)")).model.full_attention_layers.size(), 0u);
+}
+
+TEST(HfConfig, LongropeHasTwoLists) {
+  const std::string phi =
+      R"({"model_type": "phi3", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+  "partial_rotary_factor": 0.5, "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5], "long_factor": [1.25, 40]}})";
+  const HfConfig c = read_hf_config(phi);
+  ASSERT_TRUE(c.problems.empty()) << c.problems[0];
+  const RopeScaling& s = c.model.rope_scaling;
+  EXPECT_EQ(s.kind, RopeScalingKind::Longrope);
+  EXPECT_EQ(s.long_factors, (std::vector<double>{1.25, 40}));
+  EXPECT_EQ(std::pair(s.factor, s.original_positions), std::pair(32.0, int64_t{4096}));
+  EXPECT_NEAR(s.attention_factor, 1.1902380714238083, 1e-15);  // of Phi-3-mini-128k
+  for (const std::string& original : {std::string(), phi}) {
+    const HfConfig back = read_hf_config(hf_config_text(c.model, *c.family, original, "float32", 64));
+    ASSERT_TRUE(back.problems.empty()) << back.problems[0];
+    EXPECT_TRUE(back.model == c.model);
+  }
+  EXPECT_CONTAINS(
+      problems_of_text(with(phi, R"("rope_parameters": {"type": "longrope", "short_factor": [1]})")),
+      "lacks the list long_factor");
+}
+
+// Models with images: only the text part is read, and what is said of it twice must agree.
+TEST(HfConfig, TheTextPartIsRead) {
+  const std::string text =
+                        R"("text_config": {"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300)",
+                    head = R"({"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}, )";
+  const std::string config = head + text + "}}";
+  const HfConfig c = read_hf_config(config);
+  ASSERT_TRUE(c.problems.empty()) << c.problems[0];
+  EXPECT_EQ(c.family->type, "mistral3");
+  EXPECT_EQ(c.model.embed, 64);
+  Model longer = c.model;
+  longer.rope_theta = 5e5;
+  const auto written = nlohmann::json::parse(hf_config_text(longer, *c.family, config, "bfloat16", 64));
+  EXPECT_EQ(written.at("vision_config").at("model_type"), "pixtral");
+  EXPECT_EQ(written.at("text_config").at("rope_parameters").at("rope_theta"), 5e5);
+  EXPECT_EQ(written.at("text_config").at("hidden_size"), 64);
+  EXPECT_TRUE(read_hf_config(written.dump()).model == longer);
+  EXPECT_CONTAINS(problems_of_text(head + text + R"(, "sliding_windw": 3}})"),
+                  "sliding_windw = 3 is not a key");
+  EXPECT_CONTAINS(problems_of_text(with(config, R"("alien": 3)")), "alien = 3 is not a key");
+  EXPECT_CONTAINS(problems_of_text(head + R"("x": 1})"), "lacks text_config");
+  EXPECT_CONTAINS(problems_of_text(with(head + text + R"(, "tie_word_embeddings": true}})",
+                                        R"("tie_word_embeddings": false)")),
+                  "tie_word_embeddings = false contradicts text_config");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "mistral3", "text_config": {"model_type": "llama"}})"),
+                  "only \"mistral\"");
 }
 
 struct Written {

@@ -116,7 +116,7 @@ MODELS = [
     ("Qwen2-57B-A14B", "qwen2_moe", dense(28, 3584, 18944, 28, 4, 151936, num_experts=64, num_experts_per_tok=8, moe_intermediate_size=2560,
                                            shared_expert_intermediate_size=20480)),
     ("Mixtral-8x7B-v0.1", "mixtral", dense(32, 4096, 14336, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2)),
-    ("Mixtral-8x22B-v0.1", "mixtral", dense(56, 6144, 16384, 48, 8, 32768, num_local_experts=8, num_experts_per_tok=2)),
+    ("Mixtral-8x22B-Instruct-v0.1", "mixtral", dense(56, 6144, 16384, 48, 8, 32768, num_local_experts=8, num_experts_per_tok=2)),
     ("DeepSeek-V2-Lite", "deepseek_v2", dense(27, 2048, 10944, 16, 16, 102400, **MLA, q_lora_rank=None, n_routed_experts=64,
                                               n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1)),
     ("DeepSeek-V2", "deepseek_v2", dense(60, 5120, 12288, 128, 128, 102400, **MLA, q_lora_rank=1536, n_routed_experts=160, n_shared_experts=2,

@@ -87,7 +87,7 @@ TEST(HfCounts, RanksOfALargeModelReadTheirShare) {
     const compiler::Compiled c = compiler::compile_unverified(recipe, {.rank = rank});
     int64_t bytes = 0;
     for (const auto& [name, region] : weights_of(c, rank)) {
-      const hf::ReadCost cost = hf::cost_of_reading(map, name, region, 2);
+      const hf::ReadCost cost = hf::cost_of_reading(map, name, region, base::DType::BF16, base::DType::F32);
       EXPECT_EQ(cost.bytes, 2 * region.count);
       bytes += cost.bytes, parts += 8 * cost.parts;
     }

@@ -1,6 +1,12 @@
 // A run as a Hugging Face folder, and a run from that folder.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "generate/source.h"
+#include "hf/tensor_source.h"
+#include "support/hf_folders.h"
+#include "tokenizer/tokenizer.h"
 #include "tools/model_files.h"
 #include "train/support.h"
 
@@ -27,7 +33,7 @@ TEST(HfExport, ARunBecomesAFolderAndARunAgain) {
 
   // One step that changes nothing, in another layout: what comes out is what went in.
   const std::vector<std::string> again = {"model.hf='" + out.string() + "'",
-                                          "data.tokenizer='bytes'",
+                                          "data.tokenizer='" + out.string() + "'",
                                           "run.steps=1",
                                           "optimizer.name='sgd'",
                                           "optimizer.lr=1e-300",
@@ -52,6 +58,79 @@ TEST(HfExport, ARunBecomesAFolderAndARunAgain) {
   }());
   EXPECT_FALSE(other.equal);
   EXPECT_CONTAINS(other.text, "first different tensor: lm_head.weight");
+}
+
+// The folder of a run from scratch has the tokenizer under the names that transformers looks for, and says
+// which token ends a text; and generating from it, or from the run, ends there.
+TEST(HfExport, ARunFromScratchHasItsTokenizerAndEnds) {
+  const SmallRun small;
+  const base::Path file = small / "my.json";
+  auto json = nlohmann::ordered_json::parse(
+      base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/hf/lm_eval/tokenizer.json"));
+  const auto tokenizer = tokenizer::load_hf_tokenizer(json.dump());
+  const std::string word = tokenizer->token(0);
+  base::write_file_atomically(file, json.dump());
+  std::vector<std::string> sets = kCheckpoint;
+  sets.insert(sets.end(),
+              {"data.tokenizer='" + file.string() + "'", "data.end='" + word + "'", "model.vocab=512"});
+  small.train(sets);
+  const base::Path out = small / "out";
+  tools::export_model(small.run_dir(), out, {.dtype = {}, .log = {}});
+  EXPECT_EQ(base::read_file(out / "tokenizer.json"), base::read_file(file));
+  EXPECT_EQ(test::read_json(out / "tokenizer_config.json").at("eos_token"), word);
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    EXPECT_EQ(test::read_json(out / name).at("eos_token_id"), 0) << name;
+    EXPECT_TRUE(test::read_json(out / name).at("bos_token_id").is_null()) << name;
+  }
+  EXPECT_EQ(config::read_hf_config(base::read_file(out / "config.json")).problems.size(), 0u);
+  for (const base::Path& path : {small.run_dir(), out}) {
+    const generate::Source source = generate::open_source(path, {});
+    EXPECT_EQ(source.ends, std::vector<int32_t>{0}) << path;
+    EXPECT_EQ(source.tokenizer->token(0), word);
+  }
+}
+
+// The byte tokenizer becomes a byte-level BPE with the same ids; no token ends a text, and the files say so.
+TEST(HfExport, TheByteTokenizerIsAFileToo) {
+  const SmallRun small;
+  small.train(kCheckpoint);
+  const base::Path out = small / "out";
+  tools::export_model(small.run_dir(), out, {.dtype = {}, .log = {}});
+  const auto tokenizer = tokenizer::load_tokenizer(out.string());
+  const std::string text = "a\tb \x7f z\u00e4\u20ac\n";
+  std::vector<int32_t> bytes;
+  for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
+  EXPECT_EQ(tokenizer->encode(text), bytes);
+  EXPECT_EQ(tokenizer->decode(bytes), text);
+  EXPECT_EQ(tokenizer->vocab_size(), 256);
+  EXPECT_TRUE(test::read_json(out / "generation_config.json").at("eos_token_id").is_null());
+}
+
+TEST(HfExport, OtherFormatsAreAnsweredWithWhatToDo) {
+  const auto refusal = [](const std::string& name) {
+    const test::TempFolder folder;
+    base::write_file_atomically(folder / name, "x");
+    return test::user_error([&] { hf::open_tensors(folder.path()); });
+  };
+  EXPECT_CONTAINS(refusal("zero_pp_rank_0_mp_rank_00_optim_states.pt"), "zero_to_fp32.py . OUT");
+  EXPECT_CONTAINS(refusal("mp_rank_00_model_states.pt"), "--ckpt-format torch_dist");
+  EXPECT_CONTAINS(refusal("model-Q4_K_M.gguf"), "quantised for llama.cpp");
+  EXPECT_CONTAINS(refusal("flax_model.msgpack"), "another framework");
+  EXPECT_CONTAINS(refusal("readme.txt"), "expected *.safetensors");
+}
+
+// Code that auto_map names travels with the folder.
+TEST(HfExport, CodeOfAFolderIsCarriedAlong) {
+  const test::TempFolder temp;
+  const base::Path folder = temp / "folder", out = temp / "out";
+  test::begin_folder(
+      folder, R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "vocab_size": 8, "auto_map": {"AutoConfig": "configuration_x.XConfig"}})");
+  checkpoint::write_safetensors((folder / "model.safetensors").string(), {{"x", base::DType::F32, {2}}}, {},
+                                [](size_t, std::span<std::byte>) {});
+  base::write_file_atomically(folder / "configuration_x.py", "class XConfig: pass\n");
+  tools::convert_model(folder, out, {.dtype = {}, .log = {}});
+  EXPECT_EQ(base::read_file(out / "configuration_x.py"), "class XConfig: pass\n");
 }
 
 TEST(HfExport, NothingIsOverwritten) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/temp_folder.h"
@@ -57,7 +58,7 @@ std::vector<tools::Tensor> weights_in(const config::Recipe& recipe, int64_t* byt
   std::mutex mutex;
   int64_t bytes = 0;
   comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
-    train::Rank rank(recipe, world, {});
+    train::Rank rank(recipe, world, {.draw = false});
     hf::ModelFolder folder(recipe.model.hf, recipe.model, train::model_tensors(rank));
     const train::HfLoad load = train::load_hf(rank, folder);
     tools::TensorAssembler assembler(rank.compiled().logical, [](const graph::Param&) { return true; });
@@ -104,7 +105,11 @@ TEST(HfGolden, UpcycledExpertsAreEqualInEveryLayout) {
   spread.parallel.ep = 2;
   const std::vector<tools::Tensor> got = weights_in(spread, nullptr);
   ASSERT_EQ(got.size(), expected.size());
-  for (size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
+  for (size_t t = 0; t < got.size(); ++t) {
+    EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
+    const auto zeros = std::ranges::count(got[t].values, 0.0);
+    EXPECT_LT(zeros, std::ssize(got[t].values)) << got[t].name << ": routers, which no file has, are drawn";
+  }
 }
 
 // Our names, then theirs again.
@@ -119,10 +124,11 @@ TEST(HfGolden, ExportIsByteIdentical) {
       const train::Rank rank(recipe, world, {});
       const std::vector<checkpoint::TensorInfo> tensors = train::model_tensors(rank);
       hf::ModelFolder files(folder, recipe.model, tensors);
+      hf::ModelFolder::OpenReader reader = files.open_reader();
       std::vector<checkpoint::TensorInfo> saved = tensors;
       for (checkpoint::TensorInfo& t : saved) t.dtype = base::DType::F32;
       checkpoint::write_safetensors(own.string(), saved, {}, [&](size_t i, std::span<std::byte> out) {
-        files.reader().read(saved[i].name, checkpoint::Region::whole(saved[i].shape), base::DType::F32, out);
+        reader.weights.read(saved[i].name, checkpoint::Region::whole(saved[i].shape), base::DType::F32, out);
       });
       hf::MappedSource mapped(hf::open_tensors(own),
                               hf::NameMap(files.map().family(), recipe.model, saved, {}));
@@ -240,6 +246,68 @@ TEST(HfGolden, MultiTokenPredictionIsLoadedAndExported) {
     EXPECT_CONTAINS(refusal("", layer + "shared_head.head.weight"), "differs from lm_head.weight");
     EXPECT_CONTAINS(refusal("", layer + "embed_tokens.weight"), "differs from model.embed_tokens.weight");
     EXPECT_CONTAINS(refusal(layer + "eh_proj.weight", ""), layer + "eh_proj.weight is missing");
+  }
+}
+
+// A folder as models with images are published, and as transformers 5 saves them: the text part loads in
+// every layout, and an export has the other parts again.
+TEST(HfGolden, PartsForImagesAreLeftOutAndExported) {
+  const auto text = hf::open_tensors(kGoldens / "gemma3_text");
+  auto config = nlohmann::ordered_json::parse(base::read_file(kGoldens / "gemma3_text/config.json"));
+  const nlohmann::ordered_json outer = {{"model_type", "gemma3"},
+                                        {"architectures", {"Gemma3ForConditionalGeneration"}},
+                                        {"text_config", config},
+                                        {"vision_config", {{"hidden_size", 4}}}};
+  const std::vector<tools::Tensor> expected = weights_in(golden_recipe(kGoldens / "gemma3_text"), nullptr);
+  for (const std::string prefix : {"language_model.model.", "model.language_model."}) {
+    SCOPED_TRACE(prefix);
+    const TempFolder temp;
+    const base::Path folder = temp / "folder";
+    base::make_directories(folder);
+    base::write_file_atomically(folder / "config.json", outer.dump());
+    std::vector<checkpoint::TensorInfo> tensors = text->tensors();
+    for (checkpoint::TensorInfo& t : tensors) {
+      ASSERT_TRUE(t.name.starts_with("model."));
+      t.name = prefix + t.name.substr(6);
+    }
+    const std::string vision = prefix[0] == 'm' ? "model.vision_tower.x.weight" : "vision_tower.x.weight";
+    tensors.push_back({vision, base::DType::F32, {3, 2}});
+    checkpoint::write_safetensors((folder / "model.safetensors").string(), tensors, {},
+                                  [&](size_t i, auto out) {
+                                    const std::string& name = tensors[i].name;
+                                    if (name == vision)
+                                      std::ranges::fill(out, std::byte{7});
+                                    else
+                                      text->read(*text->find("model." + name.substr(prefix.size())), 0, out);
+                                  });
+    for (const auto& layout :
+         std::vector<std::vector<std::string>>{{}, {"parallel.tp=2", "parallel.dp_shard=2"}}) {
+      const std::vector<tools::Tensor> got = weights_in(golden_recipe(folder, layout), nullptr);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
+    }
+    const config::Recipe recipe = golden_recipe(folder);
+    comm::run_local_world(1, [&](comm::World& world) {
+      const train::Rank rank(recipe, world, {});
+      std::vector<checkpoint::TensorInfo> ours = train::model_tensors(rank);
+      hf::ModelFolder files(folder, recipe.model, ours);
+      ASSERT_EQ(files.notes().size(), 1u);
+      EXPECT_CONTAINS(files.notes()[0], "1 tensors of the parts for images are left out");
+      hf::ModelFolder::OpenReader reader = files.open_reader();
+      for (checkpoint::TensorInfo& t : ours) t.dtype = base::DType::F32;
+      const base::Path own = temp / "own.safetensors";
+      checkpoint::write_safetensors(own.string(), ours, {}, [&](size_t i, std::span<std::byte> out) {
+        reader.weights.read(ours[i].name, checkpoint::Region::whole(ours[i].shape), base::DType::F32, out);
+      });
+      const std::shared_ptr<hf::TensorSource> original = hf::open_tensors(folder);
+      const auto has = [&](const std::string& name) { return original->find(name) != nullptr; };
+      hf::MappedSource mapped(hf::open_tensors(own),
+                              hf::NameMap(files.map().family(), recipe.model, ours, has), original);
+      const hf::Difference d = hf::compare(mapped, *original);
+      EXPECT_TRUE(d.is_equal()) << (d.tensors.empty() ? "names" : d.tensors[0].name);
+      EXPECT_EQ(d.compared, static_cast<int64_t>(tensors.size()));
+      EXPECT_FALSE(mapped.is_state(*mapped.find(vision)));
+    });
   }
 }
 

@@ -8,8 +8,7 @@ For every family, a tiny model with random weights is saved by transformers, and
   f64      the same to 1e-10, with transformers' casts to float32 patched to float64 (see Patched)
   grad     loss and every gradient of one step in f64, from an SGD step of `quintet train` and `quintet export`
   adamw    all weights after 5 steps of AdamW in f64
-  text     64 greedy tokens of `quintet generate` in f64 are transformers', in one batch with other prompts and on two tensor ranks;
-           of families that it refuses, the most likely tokens by `quintet logits`
+  text     64 greedy tokens of `quintet generate` in f64 are transformers', in one batch with other prompts and on two tensor ranks
   load     the exported folder loads into transformers with no missing, unexpected or mismatched keys
   layouts  import, one step that changes nothing, export: every tensor byte-identical, in several layouts
 Also: dense folders with experts made of their feed-forward networks, exported as a family with experts; experts fused as transformers 5 keeps them in memory, .bin files, distributed checkpoints, fp8 and MXFP4 weights,
@@ -51,6 +50,8 @@ LABELS = list(TEXT[1:SEQ + 1])
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 16}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "short_factor": [1.0, 1.5, 2.0],
+            "long_factor": [1.25, 4.0, 16.0], "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 DEEPSEEK_YARN = {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1}
 DENSE = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -79,7 +80,11 @@ FAMILIES = {
     "phi3:partial": ("Phi3Config", {**DENSE, "head_dim": 8, "tie_word_embeddings": True, "pad_token_id": None, "bos_token_id": None,
                                     "eos_token_id": None, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default",
                                                                               "partial_rotary_factor": 0.75}}),
+    "phi3:longrope": ("Phi3Config", {**DENSE, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None,
+                                     "original_max_position_embeddings": 16, "rope_parameters": LONGROPE}),
+    "qwen2:windows": ("Qwen2Config", {**DENSE, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}),
     "gpt_neox": ("GPTNeoXConfig", NEOX),
+    "gpt_neox:tanh": ("GPTNeoXConfig", {**NEOX, "hidden_act": "gelu_fast"}),
     "gpt_neox:sequential": ("GPTNeoXConfig", {**NEOX, "use_parallel_residual": False, "tie_word_embeddings": True,
                                               "rope_parameters": {"rope_theta": 500.0, "rope_type": "linear", "factor": 4.0,
                                                                   "partial_rotary_factor": 1.0}}),
@@ -253,8 +258,6 @@ def to_saved_names(model, values):
     return tensors(folder)
 
 
-# Families that `quintet generate` refuses.
-WITHOUT_CACHE = {"gpt_oss", "llama4_text"}
 PROMPTS = ["The", "A longer prompt that needs", "x"]
 
 
@@ -275,14 +278,6 @@ def test_text(family):
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     theirs = [greedy(model, p, 64) for p in PROMPTS]
-    if family in WITHOUT_CACHE:  # then every token must be the most likely one after transformers' text so far
-        same = 0
-        for prompt, text in zip(PROMPTS, theirs):
-            before = list(prompt.encode())
-            most_likely = logits_of(folder, name, "f64", before + text[:-1]).argmax(-1).tolist()[len(before) - 1:]
-            same += sum(a == b for a, b in zip(most_likely, text))
-        check(family, "text", same == 64 * len(PROMPTS), f"{same} of {64 * len(PROMPTS)} tokens, without a cache")
-        return
     arguments = ["generate", folder, "--tokenizer", "bytes", "--dtype", "f64", "--temperature", 0, "--tokens", 64, "--ignore-eos", "--json"]
     for prompt in PROMPTS:
         arguments += ["--prompt", prompt]
@@ -316,7 +311,8 @@ def test_family(family):
         error = ((logits_of(wide, name + "-f64", "f64") - theirs).abs().max() / theirs.abs().max()).item()
         check(family, "f64", error < 1e-10, f"logits differ by {error:.1e} of the largest")
 
-        test_text(family)
+        if not family.endswith(":longrope"):  # transformers changes the factors in the middle of a text
+            test_text(family)
 
         # One SGD step with lr 1 moves every weight by its gradient.
         double.train()
@@ -488,13 +484,39 @@ def random_mxfp4(shape, random):
     return blocks, scales, convert_moe_packed_tensors(blocks.clone(), scales.clone()).contiguous()
 
 
+def test_scratch():
+    """A run from scratch, whose folder has a tokenizer: AutoTokenizer opens it, with the ids and ends of the run."""
+    for name, tokenizer, end in (("bytes", "bytes", None), ("file", str(work / "my-tokenizer.json"), "<|end|>")):
+        shutil.copy(ROOT / "tests/hf/lm_eval/tokenizer.json", work / "my-tokenizer.json")
+        text = work / "scratch.txt"
+        text.write_text("Some text, with signs: \u00e4 \u20ac.\n" * 40)
+        path = work / f"scratch-{name}.toml"
+        path.write_text(f'name = "scratch"\n[model]\npreset = "llama-tiny"\nvocab = 512\n[data]\npath = "{text}"\ntokenizer = "{tokenizer}"\n'
+                        f'seq_len = 32\n{f"end = {json.dumps(end)}" if end else ""}\n[batch]\nglobal = 2\n[optimizer]\nlr = 1e-3\n'
+                        f'[run]\nsteps = 1\ndir = "{work / "runs" / f"scratch-{name}"}"\n')
+        shutil.rmtree(work / "runs" / f"scratch-{name}", ignore_errors=True)
+        out = work / f"scratch-{name}-out"
+        shutil.rmtree(out, ignore_errors=True)
+        run("train", path, "--sample", 0)
+        run("export", work / "runs" / f"scratch-{name}", "--to", "hf", out)
+        opened = transformers.AutoTokenizer.from_pretrained(out)
+        line = "Some text: \u00e4 \u20ac\tx"
+        ids = opened(line, add_special_tokens=False)["input_ids"]
+        good = ids == list(line.encode()) if end is None else opened.eos_token == end
+        good = good and opened.decode(ids) == line
+        config = transformers.GenerationConfig.from_pretrained(out)
+        model = transformers.AutoModelForCausalLM.from_pretrained(out)
+        good = good and config.eos_token_id == opened.eos_token_id == model.config.eos_token_id
+        check("scratch", name, good, f"AutoTokenizer: {type(opened).__name__}, ends {config.eos_token_id}")
+
+
 def test_quantised():
     random = torch.Generator().manual_seed(3)
     weight, scale, expected = random_fp8(200, 300, random)
     file = work / "fp8.safetensors"
     save_file({"x.weight": weight, "x.weight_scale_inv": scale, "y.weight": torch.ones(3)}, file)
     out = work / "fp8-out.safetensors"
-    run("convert", file, out)
+    run("convert", file, out, "--overwrite")
     got = load_file(out)
     equal = (got["x.weight"].view(torch.int16) == expected.view(torch.int16)) | (torch.isnan(got["x.weight"]) & torch.isnan(expected))
     check("quantised", "fp8", bool(equal.all()) and "x.weight_scale_inv" not in got, f"{equal.numel()} elements bit-equal")
@@ -502,7 +524,7 @@ def test_quantised():
     blocks, scales, expected = random_mxfp4((3, 10, 4), random)
     file = work / "mxfp4.safetensors"
     save_file({"experts.gate_up_proj_blocks": blocks, "experts.gate_up_proj_scales": scales}, file)
-    run("convert", file, out)
+    run("convert", file, out, "--overwrite")
     got = load_file(out)["experts.gate_up_proj"]
     equal = got.shape == expected.shape and torch.equal(got.view(torch.int16), expected.contiguous().view(torch.int16))
     check("quantised", "mxfp4", equal, f"{expected.numel()} elements bit-equal, shape {list(got.shape)}")
@@ -512,7 +534,7 @@ def write_goldens():
     """Tiny folders with the logits that transformers computes in float64."""
     small = dict(hidden_size=16, num_hidden_layers=2, vocab_size=40)
     for family, (kind, arguments) in FAMILIES.items():
-        if family in ("llama:yarn", "llama:bias", "deepseek_v2") or (only and family not in only):
+        if family in ("llama:yarn", "llama:bias", "deepseek_v2", "phi3:longrope", "qwen2:windows", "gpt_neox:tanh") or (only and family not in only):
             continue  # parts of the first two are in the others
         changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small}
         if family == "dbrx":
@@ -566,6 +588,7 @@ if not only or "upcycled" in only:
     test_upcycled()
 if not only:
     test_other_files()
+    test_scratch()
     test_quantised()
 print(f"{len(failed)} failures" if failed else f"all equal (transformers {transformers.__version__}, torch {torch.__version__})")
 sys.exit(1 if failed else 0)

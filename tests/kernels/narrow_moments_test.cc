@@ -91,6 +91,48 @@ TEST(StochasticRounding, PartsOfAParameterRoundAsTheWhole) {
   check_parts<double, double>();
 }
 
+// LAMB and LARS store moments that are rounded by the same numbers, and move by those before rounding.
+TEST(StochasticRounding, OfLambAndLarsMovesByWhatWasNotRounded) {
+  constexpr int64_t kCount = 70;
+  const double lr = 0.01;
+  const int64_t step = 2;
+  const Rounding rounding{{.key = 7, .first = 0, .run = kCount, .stride = kCount, .base = 0}, step};
+  const auto p0 = random_values<float>(kCount, 1), g0 = random_values<float>(kCount, 2),
+             m0 = random_values<Bf16>(kCount, 3);
+  auto v0 = random_values<Bf16>(kCount, 4);
+  for (double& v : v0) v = std::abs(v);
+  run_everywhere([&](ThreadPool& pool) {
+    const Buffer<float> g(g0);
+    Buffer<float> p(p0), exact_p(p0), exact_m(m0), exact_v(v0);
+    Buffer<Bf16> m(m0), v(v0);
+    LambScalars lamb_scalars{.lr = &lr, .step = &step};
+    lamb<float, float, float, float>(exact_p.data(), exact_m.data(), exact_v.data(), g.data(), nullptr,
+                                     kCount, lamb_scalars, pool);
+    lamb_scalars.rounding = &rounding;
+    lamb<float, Bf16, float, float>(p.data(), m.data(), v.data(), g.data(), nullptr, kCount, lamb_scalars,
+                                    pool);
+    EXPECT_TRUE(bytes_of(p) == bytes_of(exact_p));
+    Buffer<float> q(p0), exact_q(p0), exact_u(m0);
+    Buffer<Bf16> u(m0);
+    LarsScalars lars_scalars{.lr = &lr, .momentum = 0.9};
+    lars<float, float, float, float>(exact_q.data(), exact_u.data(), g.data(), nullptr, kCount, lars_scalars,
+                                     pool);
+    lars_scalars.rounding = &rounding;
+    lars<float, Bf16, float, float>(q.data(), u.data(), g.data(), nullptr, kCount, lars_scalars, pool);
+    EXPECT_TRUE(bytes_of(q) == bytes_of(exact_q));
+    for (int64_t i = 0; i < kCount; ++i) {
+      const uint32_t word = random_word(7, i, step);
+      const auto rounded = [](double x, uint32_t random) {
+        return double{round_stochastically(static_cast<float>(x), random)};
+      };
+      EXPECT_EQ(m[i], rounded(exact_m[i], word & 0xffffu)) << i;
+      EXPECT_EQ(v[i], rounded(exact_v[i], word >> 16)) << i;
+      EXPECT_EQ(u[i], rounded(exact_u[i], word & 0xffffu)) << i;
+    }
+    return bytes_of(m, v, u);
+  });
+}
+
 TEST(DynamicMap, TheNearestCodeIsFound) {
   const auto check = [](const auto& map, auto number) {
     using Number = decltype(number);

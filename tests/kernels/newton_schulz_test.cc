@@ -136,7 +136,7 @@ TYPED_TEST(NewtonSchulzTest, MomentumAndDirection) {
   run_everywhere([&](ThreadPool& pool) {
     Buffer<T> momentum(m), direction(n);
     const Buffer<T> gradient(g);
-    muon_momentum(momentum.data(), gradient.data(), n, clip, mu, pool);
+    muon_momentum(momentum.data(), gradient.data(), n, clip, mu, nullptr, pool);
     for (int64_t i = 0; i < n; ++i) {
       const double next = m[i] + (1 - mu) * (clip * g[i] - m[i]);
       EXPECT_NEAR(momentum[i], next, 4 * unit<T>() * (std::abs(m[i]) + std::abs(g[i])));
@@ -150,6 +150,32 @@ TYPED_TEST(NewtonSchulzTest, MomentumAndDirection) {
       }
     }
     return bytes_of(momentum, direction);
+  });
+}
+
+// Momenta are rounded by the random numbers of their elements, wherever a range of them begins.
+TEST(MuonMomentum, RoundsStochasticallyByElement) {
+  const int64_t n = 40, first = 13;
+  const Values g = random_values<float>(n, 8), m = random_values<Bf16>(n, 9);
+  const Rounding whole{{.key = 5, .first = 0, .run = n, .stride = n, .base = 0}, 3};
+  Rounding rest = whole;
+  rest.origin.first = first;
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<Bf16> all(m), parts(m), nearest(m);
+    Buffer<float> exact(m);
+    const Buffer<float> gradient(g);
+    muon_momentum(all.data(), gradient.data(), n, 1, 0.9, &whole, pool);
+    muon_momentum(parts.data(), gradient.data(), first, 1, 0.9, &whole, pool);
+    muon_momentum(parts.data() + first, gradient.data() + first, n - first, 1, 0.9, &rest, pool);
+    muon_momentum(nearest.data(), gradient.data(), n, 1, 0.9, nullptr, pool);
+    muon_momentum(exact.data(), gradient.data(), n, 1, 0.9, nullptr, pool);
+    EXPECT_TRUE(bytes_of(all) == bytes_of(parts));
+    EXPECT_FALSE(bytes_of(all) == bytes_of(nearest));
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t random = random_word(5, i, 3) & 0xffffu;
+      EXPECT_EQ(all[i], double{round_stochastically(static_cast<float>(exact[i]), random)}) << i;
+    }
+    return bytes_of(all);
   });
 }
 

@@ -153,6 +153,19 @@ TEST(Experts, Capacity) {
   EXPECT_EQ(capacity(), 1);
   m.moe.capacity_factor = 100;
   EXPECT_EQ(capacity(), 16) << "a token selects an expert at most once";
+  m.moe.capacity_factor = 1e-6;
+  m.moe.min_capacity = 4;
+  EXPECT_EQ(capacity(), 4);
+  m.moe.capacity_factor = 1;
+  EXPECT_EQ(capacity(), 10);
+  m.moe.eval_capacity_factor = 1.25;
+  EXPECT_EQ(capacity(), 10);
+  const auto evaluated = [&] {
+    return only(build(m, options(Mode::Evaluate)), "limit").attrs.integer("capacity");
+  };
+  EXPECT_EQ(evaluated(), 12);
+  m.moe.eval_capacity_factor = 0;
+  EXPECT_EQ(evaluated(), 10);
   EXPECT_TRUE(nodes_of(build(m, options(Mode::Infer)), "limit").empty());
   EXPECT_EQ(nodes_of(build(m, options(Mode::Evaluate)), "limit").size(), 1u);
   m.moe.capacity_factor = 1;

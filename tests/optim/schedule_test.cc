@@ -61,6 +61,15 @@ TEST(Schedule, WeightDecayRampsAreTheReferences) {
   }
 }
 
+TEST(Schedule, RatesFollowTheBatch) {
+  using config::LrScalingRule;
+  EXPECT_EQ(batch_factor({}, 64), 1);
+  EXPECT_EQ(batch_factor({LrScalingRule::Linear, 256}, 64), 0.25);
+  EXPECT_EQ(batch_factor({LrScalingRule::Sqrt, 256}, 64), 0.5);
+  EXPECT_EQ(batch_factor({LrScalingRule::Sqrt, 256}, 1024), 2);
+  EXPECT_EQ(batch_factor({LrScalingRule::Linear, 256}, 256), 1);
+}
+
 // Whatever the phases, the last step has the floor and no step after it leaves it.
 TEST(Schedule, TheLastStepHasTheFloor) {
   using config::ScheduleKind;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "graph/op.h"
 #include "models/build.h"
@@ -129,6 +130,26 @@ TEST(RecomputeLevels, KeepsDecisionsAndBoundaries) {
   }
   EXPECT_EQ(decisions, 2);  // once per block
   EXPECT_EQ(norms, 9);      // twice per block and again, and the final one
+}
+
+// By virtual stage: labels 1 and 2 are in the first of two stages, 3 and 4 in the second.
+TEST(Recompute, TheFirstBlocksOfEveryStage) {
+  const graph::Graph g = tiny(config::Family::Llama, 4);
+  config::Memory memory{.recompute = config::RecomputeKind::Full, .recompute_first = 1};
+  const auto blocks = [&](const std::vector<int>& stages) {
+    const Marks marks = chosen(g, memory, stages);
+    std::set<int> found;
+    for (size_t i = 0; i < marks.size(); ++i)
+      if (marks[i]) found.insert(g.nodes()[i].block);
+    return found;
+  };
+  EXPECT_EQ(blocks({0, 0, 0, 1, 1, 1}), (std::set<int>{1, 3}));
+  EXPECT_EQ(blocks({}), (std::set<int>{1}));
+  memory.recompute_first = 2;
+  EXPECT_EQ(blocks({0, 0, 0, 0, 1, 1}), (std::set<int>{1, 2, 4}));
+  EXPECT_EQ(blocks({}), (std::set<int>{1, 2}));
+  memory.recompute_first = 0;
+  EXPECT_EQ(blocks({0, 0, 0, 1, 1, 1}), (std::set<int>{1, 2, 3, 4}));
 }
 
 }  // namespace

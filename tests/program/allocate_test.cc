@@ -132,6 +132,38 @@ TEST(Allocate, CompiledProgramsComeCloseToTheirLiveBytes) {
   }
 }
 
+// With zero 2 and 3 the whole gradients of a block exist until they are reduced. Two places alternate, so
+// that the next block's are written while the last one's are in flight; with one place the compute stream
+// waits.
+TEST(Allocate, GradientBlocksAlternate) {
+  for (const int zero : {2, 3})
+    for (const char* const reduce : {"f32", "bf16"}) {
+      SCOPED_TRACE(fmt::format("zero {} reduce {}", zero, reduce));
+      const auto places = [&](int blocks) {
+        const compiler::Compiled c = compile_small(
+            {"model.layers=5", "parallel.dp_shard=4", fmt::format("parallel.zero={}", zero),
+             fmt::format("precision.reduce={}", reduce), fmt::format("parallel.gradient_blocks={}", blocks)});
+        std::vector<std::pair<int64_t, int64_t>> list;  // of equal blocks, in the order of the model
+        for (const Buffer& b : c.program.buffers)
+          if (b.name.ends_with(".grad.block") && b.name.starts_with("block"))
+            list.emplace_back(b.offset, b.offset + b.bytes);
+        return list;
+      };
+      const auto overlap = [](const auto& a, const auto& b) {
+        return a.first < b.second && b.first < a.second;
+      };
+      const auto one = places(1), two = places(2);
+      ASSERT_GE(one.size(), 5u);
+      ASSERT_EQ(two.size(), one.size());
+      int64_t shared = 0;
+      for (size_t i = 0; i + 1 < two.size(); ++i) {
+        EXPECT_FALSE(overlap(two[i], two[i + 1])) << i;
+        shared += overlap(one[i], one[i + 1]);
+      }
+      EXPECT_GE(shared, 3);
+    }
+}
+
 // In a pipeline what is live follows from the calls. The slow way: at every issue, all buffers that were
 // touched before and not freed since.
 int64_t live_by_calls(const Program& p, const Expanded& e) {

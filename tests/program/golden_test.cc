@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/checksum.h"
+#include "base/file.h"
 #include "program/support.h"
 #include "program/text.h"
 
@@ -56,8 +58,46 @@ std::vector<testing::Layout> step_layouts() {
       {"bias",
        {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.first_dense=1", "model.moe.ffn=12",
         "model.moe.score=sigmoid", "model.moe.bias_rate=0.01", "parallel.pp=2", "batch.accumulation=2"}},
+      {"muon_zero2_tp",
+       {"optimizer.name=muon", "parallel.dp_shard=2", "parallel.zero=2", "parallel.tp=2",
+        "batch.accumulation=2"}},
+      {"muon_experts",
+       {"optimizer.name=muon", "model.moe.experts=4", "model.moe.top_k=2", "model.moe.first_dense=1",
+        "model.moe.ffn=12", "parallel.dp_shard=2", "parallel.zero=1", "parallel.ep=2"}},
+      {"adafactor_zero3", {"optimizer.name=adafactor", "parallel.dp_shard=2", "parallel.zero=3"}},
+      {"adamw8bit_zero1",
+       {"optimizer.name=adamw8bit", "optimizer.block_size=8", "model.head_dim=8", "parallel.dp_shard=2",
+        "parallel.zero=1"}},
+      {"ema_split",
+       {"optimizer.ema=0.99", "precision.compute=bf16", "precision.master=split", "parallel.dp_shard=2",
+        "parallel.zero=2"}},
+      {"stochastic_moments",
+       {"optimizer.groups=[{match=\"*.wq.*\", name=\"lamb\"}, {match=\"*.ffn.*\", name=\"muon\"}]",
+        "precision.compute=bf16", "precision.moments=bf16", "precision.moments_rounding=stochastic",
+        "parallel.dp_shard=2", "parallel.zero=1", "parallel.tp=2"}},
+      {"fp8_sp",
+       {"precision.compute=bf16", "precision.linear=fp8-delayed", "model.embed=32", "model.ffn=64",
+        "model.head_dim=16", "data.seq_len=16", "parallel.tp=2", "parallel.sequence_parallel=true"}},
+      {"fp8_muon",
+       {"precision.compute=bf16", "precision.linear=fp8-delayed", "optimizer.name=muon", "model.embed=32",
+        "model.ffn=64", "model.head_dim=16", "data.seq_len=16", "parallel.dp_shard=2", "parallel.zero=1"}},
+      {"receive_bound",
+       {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.first_dense=1", "model.moe.ffn=12",
+        "model.moe.receive_bound=1.0", "parallel.dp_shard=2", "parallel.zero=1", "parallel.ep=2"}},
+      {"ramp_experts",
+       {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.first_dense=1", "model.moe.ffn=12",
+        "model.moe.balance_loss=0.01", "model.moe.z_loss=0.001", "batch.accumulation=4", "run.steps=4",
+        "batch.ramp=[{until=2, global=2}]"}},
   };
 }
+
+// Generation from a model: entries of one program over the same parameters and caches.
+compiler::Serving serving() {
+  return {.entries = {{graph::Mode::Prefill, 8}, {graph::Mode::Decode, 2}, {graph::Mode::Score, 16}},
+          .cache = {.pages = 4, .page_rows = 8, .sequences = 2, .pages_per_sequence = 2},
+          .sampling = {}};
+}
+const std::string kGenerate = "generate_tp";
 
 const std::vector<std::string> kWhole = {"single", "tp_sp", "pp_1f1b_tied_tp_zero2"};
 
@@ -79,8 +119,10 @@ std::vector<std::pair<std::string, std::string>> parts_of(const std::string& tex
   return parts;
 }
 
-std::string golden_text(const std::string& name, const config::Recipe& recipe) {
-  const auto world = compiler::compile_world(recipe, {.evaluate = recipe.eval.every > 0}, 2);
+std::string golden_text(const std::string& name, const config::Recipe& recipe,
+                        const std::optional<compiler::Serving>& serving = {}) {
+  const auto world =
+      compiler::compile_world(recipe, {.evaluate = recipe.eval.every > 0, .serving = serving}, 2);
   std::string text;
   for (size_t r = 0; r < world.size(); ++r) {
     text += fmt::format("rank {}\n", r);
@@ -129,12 +171,27 @@ TEST(GoldenPrograms, OfEveryKindOfLayout) {
       expect_golden(golden_path(layout.name), golden_text(layout.name, small_recipe(layout.overrides)));
 }
 
+TEST(GoldenPrograms, OfGeneration) {
+  expect_golden(golden_path(kGenerate), golden_text(kGenerate, small_recipe({"parallel.tp=2"}), serving()));
+}
+
+// The model that a recipe names must be downloaded: instead a small one of its family, with room for bytes.
+Overrides overrides_of(const fs::path& recipe) {
+  if (recipe.stem() != "finetune") return {};
+  std::string config = base::read_file(fs::path(QUINTET_SOURCE_DIR) / "tests/hf/golden/qwen2/config.json");
+  const std::string vocab = "\"vocab_size\": ";
+  config.insert(config.find(vocab) + vocab.size(), "3");
+  const fs::path folder = fs::path(QUINTET_BINARY_DIR) / "golden_finetune";
+  fs::create_directories(folder);
+  std::ofstream(folder / "config.json") << config;
+  return {"model.hf=" + folder.string(), "data.tokenizer=bytes", "data.seq_len=16"};
+}
+
 std::vector<fs::path> shipped_recipes() {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry :
        fs::recursive_directory_iterator(fs::path(QUINTET_SOURCE_DIR) / "recipes"))
-    if (entry.path().extension() == ".toml" && entry.path().stem() != "finetune")  // needs a downloaded model
-      files.push_back(entry.path());
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
   return files;
 }
 
@@ -142,8 +199,9 @@ TEST(GoldenPrograms, OfTheShippedRecipes) {
   const std::vector<fs::path> files = shipped_recipes();
   ASSERT_GE(files.size(), 5u);
   for (const fs::path& file : files)
-    expect_golden(golden_path("recipe_" + file.stem().string()),
-                  golden_text("recipe_" + file.stem().string(), config::load(file.string(), {})));
+    expect_golden(
+        golden_path("recipe_" + file.stem().string()),
+        golden_text("recipe_" + file.stem().string(), config::load(file.string(), overrides_of(file))));
 }
 
 // The parser's fuzz corpus must be current: an outdated text would be refused at its first line.
@@ -161,7 +219,7 @@ TEST(GoldenPrograms, OfTheFuzzCorpus) {
 
 // Every stored text must be read by a test.
 TEST(GoldenPrograms, AllStoredTextsAreCompared) {
-  std::vector<std::string> known;
+  std::vector<std::string> known = {kGenerate};
   for (const auto& list : {all_layouts(), step_layouts()})
     for (const testing::Layout& layout : list) known.push_back(layout.name);
   for (const fs::path& file : shipped_recipes()) known.push_back("recipe_" + file.stem().string());

@@ -141,6 +141,27 @@ TEST(Ledger, ReshardGathersInTheSmallGroupForTheBackward) {
   EXPECT_EQ(ledger.collectives(comm_named(c.program, "dp_shard[1]"), CollectiveKind::AllGather), groups - 2);
 }
 
+// Of eight data ranks two share the experts: each has copies on every second rank, and two of its copies are
+// among any four consecutive ranks. Where no two are, experts are gathered from all their copies.
+TEST(Ledger, ExpertsReshardInTheSmallGroup) {
+  const auto gathers = [](int ep, const std::string& comm) {
+    const Compiled c =
+        compile_small({"parallel.dp_shard=8", "parallel.zero=3", "model.layers=3", "model.moe.first_dense=1",
+                       "model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=12",
+                       fmt::format("parallel.ep={}", ep), "parallel.reshard_after_forward=4"});
+    const Ledger ledger = make_ledger(c.program, c.step);
+    int64_t found = 0;
+    for (size_t i = 0; i < c.program.comms.size(); ++i)
+      if (c.program.comms[i].name == comm)
+        found += ledger.collectives(CommId(static_cast<int32_t>(i)), CollectiveKind::AllGather);
+    return found;
+  };
+  // Two blocks of experts.
+  EXPECT_EQ(gathers(2, "dp_shard[0]+dp_shard[1]"), 2);
+  EXPECT_EQ(gathers(2, "dp_shard[1]"), 2) << "the backward pass";
+  EXPECT_EQ(gathers(4, "dp_shard[0]"), 4) << "no two copies among four ranks";
+}
+
 TEST(Ledger, HybridReducesOwnRangeOverReplicasOncePerStep) {
   const Compiled c = compile_small(
       {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=3"});

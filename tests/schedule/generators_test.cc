@@ -1,5 +1,6 @@
 #include "schedule/generators.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,6 @@ TEST(Generators, EveryNamedScheduleIsLegalAndKeepsItsPromiseExactly) {
   for (const std::string& name : schedule_names())
     for (const int p : kStages)
       for (const int m : {1, 2, p, p + 1, 2 * p - 1, 2 * p, 3 * p, 5 * p}) {
-        if (name == "interleaved" && m % p != 0) continue;
         SCOPED_TRACE(name + " p " + std::to_string(p) + " m " + std::to_string(m));
         const Schedule s = make_schedule(name, p, 0, m);
         EXPECT_EQ(s.name, name);
@@ -81,26 +81,42 @@ TEST(Generators, InterleavedEqualsTheTableOfTheDefinition) {
             "1: 0F0 0F1 1F0 1BW0 1F1 1BW1 0F2 0BW0 0F3 0BW1 1F2 1BW2 1F3 1BW3 0BW2 0BW3\n");
 }
 
-TEST(Generators, InterleavedGroupsAndTheRemainderRule) {
-  for (const auto& [p, v, m, group] : std::vector<std::array<int, 4>>{
-           {2, 2, 7, 5}, {2, 3, 8, 6}, {4, 2, 13, 8}, {4, 3, 20, 16}, {3, 2, 10, 7}, {4, 2, 5, 8}}) {
-    const Schedule s = interleaved(p, v, m, group);
-    EXPECT_NO_THROW(check(s)) << p << v << m << group;
-    EXPECT_EQ(in_flight(s).until_w, s.max_in_flight);
-  }
+TEST(Generators, InterleavedTakesAnyNumberOfMicroBatchesAndAnyGroup) {
+  for (int p = 1; p <= 6; ++p)
+    for (const int v : {2, 3})
+      for (int m = 1; m <= 20; ++m)
+        for (const int group : {0, p, p + 1, 2 * p - 1, 2 * p, 12}) {
+          SCOPED_TRACE(fmt::format("p {} v {} m {} group {}", p, v, m, group));
+          const Schedule s = interleaved(p, v, m, group);
+          ASSERT_NO_THROW(check(s));
+          ASSERT_EQ(in_flight(s).until_w, s.max_in_flight);
+          // Never worse than 1F1B, whose bubble is (p - 1) of 3 v.
+          ASSERT_LE(unit(s).bubble(), 3.0 * v * (p - 1));
+        }
   EXPECT_THROW(interleaved(4, 2, 8, 3), base::UserError);  // group below p
-  try {
-    interleaved(4, 2, 9);
-    FAIL();
-  } catch (const base::UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("use 8 or 12 micro-batches"), std::string::npos) << e.what();
-  }
-  try {
-    interleaved(4, 2, 3);
-    FAIL();
-  } catch (const base::UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("use 4 micro-batches"), std::string::npos) << e.what();
-  }
+  EXPECT_THROW(make_schedule("1f1b", 4, 1, 8, 4), base::UserError);
+  EXPECT_EQ(print(make_schedule("interleaved", 2, 2, 8, 4)), print(interleaved(2, 2, 8, 4)));
+}
+
+// Of what is left after whole groups, fewer than p are spread over the groups: 9 = 5 + 4, 11 = 8 + 3 of p 3.
+TEST(Generators, InterleavedSpreadsASmallRemainder) {
+  const auto first_chunk = [](const Schedule& s) {  // micro-batches that rank 0 runs before it changes chunks
+    std::vector<int> sizes;
+    int chunk = -1;
+    for (const Action& a : s.ranks[0]) {
+      if (a.kind != Kind::F) continue;
+      if (a.chunk != chunk && a.chunk == 0) sizes.push_back(0);
+      chunk = a.chunk;
+      if (chunk == 0) ++sizes.back();
+    }
+    return sizes;
+  };
+  EXPECT_EQ(first_chunk(interleaved(4, 2, 9)), (std::vector<int>{5, 4}));
+  EXPECT_EQ(first_chunk(interleaved(4, 2, 11)), (std::vector<int>{6, 5}));
+  EXPECT_EQ(first_chunk(interleaved(3, 2, 11, 8)), (std::vector<int>{8, 3}));
+  EXPECT_EQ(first_chunk(interleaved(3, 2, 10, 8)), (std::vector<int>{10}));
+  EXPECT_EQ(first_chunk(interleaved(4, 2, 3)), (std::vector<int>{3}));
+  EXPECT_EQ(first_chunk(interleaved(4, 2, 8)), (std::vector<int>{4, 4}));
 }
 
 struct Fbw {

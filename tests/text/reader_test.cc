@@ -164,6 +164,101 @@ TEST(RecordReader, ATruncatedFileIsOneDamagedRecordAndTheNextFileFollows) {
   EXPECT_EQ(document_of(Record(damaged), {}).outcome, Outcome::Damaged);
 }
 
+// ---- .json files
+
+FileKind kind_of_json(const std::string& contents, const std::vector<std::string>& columns = {"text"}) {
+  const TempFolder folder;
+  put(folder / "x.json", contents);
+  put(folder / "x.json.gz", gzipped(contents));
+  const FileKind kind = kind_of(folder / "x.json", columns);
+  EXPECT_EQ(kind_of(folder / "x.json.gz", columns), kind) << contents;
+  return kind;
+}
+
+TEST(JsonFile, IsWhatItsContentsAre) {
+  using enum FileKind;
+  const std::string object = R"({"text": "a } ] \" b", "n": [1, {"x": 2}]})";
+  EXPECT_EQ(kind_of_json(object + "\n" + object + "\n"), Lines);
+  EXPECT_EQ(kind_of_json("\xEF\xBB\xBF\n" + object + "\r\n\r\n" + object), Lines);
+  EXPECT_EQ(kind_of_json("{\"other\": 1}\n{\"other\": 2}\n"), Lines) << "records, whose field is missing";
+  EXPECT_EQ(kind_of_json("[" + object + ", " + object + "]"), Objects);
+  EXPECT_EQ(kind_of_json(" [\n  " + object + "\n]\n"), Objects);
+  EXPECT_EQ(kind_of_json("{\n \"text\": \"a\"\n}\n{\n \"text\": \"b\"\n}"), Objects) << "over several lines";
+  EXPECT_EQ(kind_of_json(object), Objects);
+  EXPECT_EQ(kind_of_json("[{\"id\": 1}]"), Text) << "a file of a source tree";
+  EXPECT_EQ(kind_of_json("{\"version\": 3}"), Text);
+  EXPECT_EQ(kind_of_json("[{\"id\": 1}]", {}), Objects) << "conversations say themselves what they are";
+  for (const char* other :
+       {"", "  ", "[]", "[1, 2]", "[[{}]]", "3", "\"text\"", "{\"text\": \"a", "{} x", "[{} {}"})
+    EXPECT_EQ(kind_of_json(other), Text) << other;
+}
+
+TEST(JsonFile, ContinuesAtEveryObject) {
+  const TempFolder folder;
+  std::vector<std::string> objects;
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i)
+    objects.push_back(fmt::format("{{\"text\": \"{}\",\n \"deep\": [{{\"[\": \"\\\"]}}\"}}]}}",
+                                  std::string(random() % 20'000, 'a')));
+  std::string array = "[", stream;
+  for (size_t i = 0; i < objects.size(); ++i) {
+    array += (i > 0 ? i % 2 ? "," : " \n, " : "") + objects[i];
+    stream += objects[i] + (i % 3 ? "\n" : " ");
+  }
+  put(folder / "a.json", array + "\n]\n");
+  put(folder / "b.json.gz", gzipped(stream));
+  put(folder / "c.txt", "text");
+  const std::vector<base::Path> files = base::list_files(folder.path());
+  RecordReader reader(files, {"text"});
+  std::vector<Position> before;
+  std::vector<Record> all;
+  for (Record record;;) {
+    before.push_back(reader.position());
+    if (!reader.next(record)) break;
+    all.push_back(record);
+  }
+  ASSERT_EQ(all.size(), 601u);
+  for (const FinishedFile& file : reader.take_finished()) EXPECT_TRUE(file.checksum) << file.file;
+  for (size_t i = 0; i < 600; ++i) {
+    EXPECT_EQ(all[i].bytes, objects[i % 300]);
+    EXPECT_EQ(all[i].number, static_cast<int64_t>(i % 300) + 1);
+  }
+  for (size_t i = 0; i < before.size(); i += 37) {
+    RecordReader again(files, {"text"}, before[i]);
+    const auto rest = records(again);
+    ASSERT_EQ(rest.size(), all.size() - i);
+    for (size_t k = 0; k < rest.size(); ++k) EXPECT_EQ(rest[k].bytes, all[i + k].bytes);
+  }
+}
+
+TEST(JsonFile, DamageNamesTheObject) {
+  const TempFolder folder;
+  const std::string one = "[{\"text\": \"a\"}";
+  for (const auto& [rest, what] : std::vector<std::pair<std::string, std::string>>{
+           {"", "object 1 of its JSON: the array breaks off after it"},
+           {", ", "the array breaks off after it"},
+           {", {\"text\": ", "object 1 of its JSON: the file breaks off within the next one"},
+           {" {}]", "there is no comma after it"},
+           {",, {}]", "a comma follows it, and no value"},
+           {"] {}", "something follows the end of the array"}}) {
+    put(folder / "x.json", one + rest);
+    if (rest == " {}]") continue;  // is not an array of objects at its beginning, and text
+    RecordReader reader({folder / "x.json"}, {"text"});
+    const auto all = records(reader);
+    ASSERT_EQ(all.size(), 2u) << rest;
+    EXPECT_CONTAINS(all[1].damage, what);
+  }
+  put(folder / "x.json", "[{\"text\": \"a\"}, 7, {\"text\": x}, {\"text\": \"b\"}]");
+  RecordReader reader({folder / "x.json"}, {"text"});
+  std::string outcomes;
+  for (Record record; reader.next(record);) outcomes += document_of(std::move(record), {}).text + "|";
+  EXPECT_EQ(outcomes, "a|not a JSON object|not valid JSON|b|");
+  put(folder / "y.json", "[{\"id\": 1, \"body\": \"b\"}]");
+  EXPECT_CONTAINS(user_error([&] { require_fields(folder / "y.json", {"text"}); }),
+                  "is an array of objects without the field text; the first has: id, body");
+  require_fields(folder / "y.json", {"text", "body"});
+}
+
 std::string render(std::string_view spelled, const std::string& line, Outcome expected = Outcome::Document) {
   DocumentFormat format;
   format.text = Template(spelled);

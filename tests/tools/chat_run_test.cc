@@ -170,9 +170,14 @@ TEST(ChatRun, SkippedFilesAreNotRead) {
     const Sets chat = {"data.format=\"chat\"", "data.seq_len=8", "batch.global=2", "batch.micro=1"};
     return train::load_data(run.recipe(run.sets(chat + more, "data"))).reading;
   };
-  EXPECT_EQ(reading({}), "2 files, 4 conversations");  // not the folder `runs`, by default
-  EXPECT_EQ(reading({"data.skip=[\"draft*\", \"runs/\"]"}), "1 file, 2 conversations");
-  EXPECT_EQ(reading({"data.skip=[]"}), "3 files, 6 conversations");
+  EXPECT_EQ(reading({}),  // not the folder `runs`, by default
+            "2 files, 4 conversations; skipped 1 folder (runs), 1 file of another kind");
+  EXPECT_EQ(reading({"data.skip=[\"draft*\", \"runs/\"]"}),
+            "1 file, 2 conversations; skipped 1 folder (runs), 1 file by its name, 1 file of another kind");
+  EXPECT_EQ(reading({"data.skip=[]"}), "3 files, 6 conversations; skipped 1 file of another kind");
+  base::write_file_atomically(run / "data/array.json", "[" + line + "," + line + "," + line + "]");
+  base::write_file_atomically(run / "data/info.json", "{\"license\": \"cc0\"}");
+  EXPECT_EQ(reading({"data.skip=[]"}), "4 files, 9 conversations; skipped 2 files of other kinds");
 }
 
 // Keys that say how raw text is read act on text, and are refused where all data are tokens.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -255,6 +256,23 @@ TEST(Verify, SkippedStepsProveNothing) {
   EXPECT_FALSE(tools::compare(r.recipe, r.layout, r.one).pass());
 }
 
+// One gradient that overflows on both sides: the loss and the other gradients are compared, not blamed.
+TEST(Verify, AnOverflowingTensorLeavesTheOthersComparable) {
+  Runs r(recipe());
+  const double inf = std::numeric_limits<double>::infinity();
+  for (LayoutRun* run : {&r.layout, &r.one}) {
+    tools::StepState& last = run->steps.back();
+    last.result.grad_norm = inf;
+    last.gradients[0].values[0] = inf;
+  }
+  r.layout.steps.back().result.loss = std::nextafter(r.one.steps.back().result.loss, 1e9);
+  const tools::VerifyResult result = tools::compare(r.recipe, r.layout, r.one);
+  EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  EXPECT_LT(result.blind(), 10);
+  r.layout.steps.back().gradients[1].values[0] += 1;
+  EXPECT_EQ(r.first_mismatch().name, r.one.steps.back().gradients[1].name);
+}
+
 // What is allowed for weights does not contain the difference that was observed.
 TEST(Verify, TolerancesOfWeightsAreThoseOfRounding) {
   const Runs r(recipe());
@@ -262,6 +280,30 @@ TEST(Verify, TolerancesOfWeightsAreThoseOfRounding) {
     if (c.kind == Check::Kind::Weight) {
       EXPECT_LT(c.tolerance, 1e-12) << c.name;
     }
+}
+
+// The same for averages of weights, however far apart the moves are.
+TEST(Verify, TolerancesOfAveragesDoNotContainTheDifference) {
+  config::Recipe settings = recipe();
+  settings.optimizer.ema = 0.5;
+  Runs r(config::resolve(settings));
+  const std::string name = "embed.weight";
+  const auto average = std::find_if(r.layout.moments.begin(), r.layout.moments.end(),
+                                    [](const tools::Moments& m) { return m.of_weights; });
+  ASSERT_NE(average, r.layout.moments.end());
+  const auto check = [&] {
+    const tools::VerifyResult result = tools::compare(r.recipe, r.layout, r.one);
+    const auto found = std::find_if(result.checks.begin(), result.checks.end(), [&](const Check& c) {
+      return c.kind == Check::Kind::Moment && c.name == name + " " + average->name;
+    });
+    return found == result.checks.end() ? Check{} : *found;
+  };
+  EXPECT_TRUE(check().pass);
+  EXPECT_LT(check().tolerance, 1e-12);
+  values(r.layout.moves, name)[2] += 1e-3;
+  values(average->tensors, name)[2] += 5e-4;
+  EXPECT_FALSE(check().pass);
+  EXPECT_LT(check().tolerance, 1e-12);
 }
 
 // Where training is chaotic, one rank differs from itself as much: the layout is not at fault.

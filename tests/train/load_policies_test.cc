@@ -1,4 +1,5 @@
 // Loading what fits only in part, and the state that a run leaves.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -45,7 +46,7 @@ Loaded load_with(const base::Path& from, const Sets& sets, const train::LoadOpti
     config::Recipe here = recipe;
     here.checkpoint.dir = (folder / (loads ? "loaded" : "fresh")).string();
     comm::run_local_world(static_cast<int>(here.parallel.world()), [&](comm::World& world) {
-      train::Rank rank(here, world, {});
+      train::Rank rank(here, world, {.draw = !loads});
       checkpoint::Reader reader(from);
       if (loads) {
         std::vector<std::string> notes = train::load_state(rank, reader, options);
@@ -237,6 +238,44 @@ TEST(LastState, ADivergedRunKeepsOlderCheckpoints) {
   EXPECT_GE(checkpoint::Store(small / "run/checkpoints").list().size(), 2u);
 }
 
+// Step 5 destroys the weights, and all after it are skipped. Of their checkpoints only the newest stays,
+// those from before are kept, and both the end of the run and its continuation name the last good one.
+TEST(LastState, ADivergedRunNamesTheWayBack) {
+  const SmallRun small;
+  const std::vector<std::string> good = {"run.steps=4", "checkpoint.every=2", "optimizer.clip_norm=0",
+                                         "optimizer.weight_decay=0"};
+  std::vector<std::string> bad = good;
+  bad.insert(bad.end(),
+             {"run.steps=50", "checkpoint.every=1", "optimizer.lr=1e38", "run.max_skipped_steps=3"});
+  small.train(good);
+  const base::Path store = small / "run/checkpoints";
+  const std::string way = "--from " + (store / "step-00000004").string();
+  train::RunOptions allowed;
+  allowed.allow = {"optimizer"};
+  for (int n = 0; n < 3; ++n) {
+    const train::RunResult result = small.train(bad, allowed);
+    EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
+    EXPECT_CONTAINS(result.message, "The checkpoint of step 4 is from before that (loss ");
+    EXPECT_CONTAINS(result.message, way);
+    std::vector<int64_t> good_steps, others;
+    for (const checkpoint::Entry& entry : checkpoint::Store(store).list())
+      (entry.step <= 5 ? good_steps : others).push_back(entry.step);
+    EXPECT_EQ(good_steps, (std::vector<int64_t>{4, 5}));
+    EXPECT_EQ(others, std::vector<int64_t>{result.summary.steps});
+  }
+  config::Recipe recipe = small.recipe(bad);
+  const std::vector<std::string> lines = train::plan_start(recipe, {.allow = {"optimizer"}}).lines;
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(lines, "\n")),
+                  "warning: the last 5 steps before this checkpoint were ");
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(lines, "\n")), way);
+  // Going back works.
+  train::RunOptions back;
+  back.from = store / "step-00000004";
+  std::vector<std::string> longer = good;
+  longer.push_back("run.steps=6");
+  EXPECT_EQ(small.train(longer, back).summary.end, train::RunEnd::Finished);
+}
+
 TEST(LastState, GoesElsewhereWhenTheFolderCannotTakeIt) {
   for (const char* every : {"checkpoint.every=0", "checkpoint.every=100"}) {
     const SmallRun small;
@@ -258,6 +297,54 @@ TEST(LastState, GoesElsewhereWhenTheFolderCannotTakeIt) {
     checkpoint::Reader(checkpoint::find_checkpoint(other.path())).verify();
     EXPECT_TRUE(base::file_exists(other.recipe_file()));
     std::filesystem::remove_all(other.path());
+  }
+}
+
+// A checkpoint that cannot be written during the run: training stops, and its state is saved, in the run's
+// folder if that works again, otherwise elsewhere.
+TEST(LastState, AFailedSaveLosesNoStep) {
+  for (const bool returns : {false, true}) {
+    SCOPED_TRACE(returns);
+    const SmallRun whole, small;
+    const std::vector<std::string> sets = {"run.steps=12", "checkpoint.every=3"};
+    const base::Path store = small / "run/checkpoints";
+    train::RunOptions options;
+    options.on_step = [&](int64_t step, const train::StepResult&) {
+      if (step == 2) std::filesystem::remove_all(store);
+      if (step == 2 && returns) base::make_directories(store);
+      if (step == 2) base::write_file_atomically(returns ? store / "step-00000003" : store, "not a folder");
+    };
+    const train::RunResult result = small.train(sets, options);
+    EXPECT_EQ(result.summary.end, train::RunEnd::SaveFailed);
+    EXPECT_GT(result.summary.steps, 3);
+    EXPECT_LE(result.summary.steps, 6) << "the next save notices it at the latest";
+    EXPECT_CONTAINS(result.message, "the checkpoint of step 3 could not be written: ");
+    EXPECT_CONTAINS(result.message, "Training stopped after step ");
+    EXPECT_EQ(test::read_json(small.run_folder().summary()).at("ended"), "save failed");
+    EXPECT_EQ(result.incomplete.empty(), returns) << result.incomplete;
+    train::RunOptions from;
+    base::Path other;
+    if (returns) {
+      EXPECT_CONTAINS(result.message, "the same command continues");
+    } else {
+      const std::string marker = "the last checkpoint is in ";
+      const size_t begin = result.incomplete.find(marker) + marker.size();
+      other = result.incomplete.substr(begin, result.incomplete.find(": --run-dir") - begin);
+      from.from = other;
+    }
+    whole.train(sets);
+    const train::RunResult second = returns ? small.train(sets)
+                                            : train::run(
+                                                  [&] {
+                                                    config::Recipe recipe = small.recipe(sets);
+                                                    recipe.run.dir = (small / "second").string();
+                                                    return recipe;
+                                                  },
+                                                  from);
+    EXPECT_EQ(second.summary.end, train::RunEnd::Finished);
+    EXPECT_TRUE(tensors_of(whole / "run/checkpoints/step-00000012") ==
+                tensors_of((returns ? store : small / "second/checkpoints") / "step-00000012"));
+    if (!returns) std::filesystem::remove_all(other);
   }
 }
 

@@ -188,6 +188,21 @@ TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
   EXPECT_EQ(checkpoint::Store(small.run_dir() / "checkpoints").newest()->step, 3);
 }
 
+TEST(Loop, AFolderThatIsRemovedDuringTheRunIsReported) {
+  const SmallRun small;
+  train::RunOptions options;
+  std::atomic<int> asked{0};
+  options.interrupted = [&]() -> int {
+    if (asked.fetch_add(1) == 2) std::filesystem::remove_all(small.run_dir());
+    return 0;
+  };
+  const train::RunResult result = small.train(kOneRank, options);
+  EXPECT_CONTAINS(result.incomplete, "was removed or moved during the run");
+  EXPECT_CONTAINS(result.incomplete, "[Q9004]");
+  EXPECT_EQ(checkpoint::Store(small.run_dir() / "checkpoints").newest()->step, 6);
+  EXPECT_TRUE(base::file_exists(small.run_dir() / "recipe.toml"));
+}
+
 TEST(Loop, AFailingRankIsNamed) {
   const SmallRun small;
   train::RunOptions options;
@@ -261,7 +276,7 @@ TEST(Loop, TwoRunsDoNotShareAFolder) {
   // Between the first look at the folder and its lock, another run may have finished.
   EXPECT_CONTAINS(user_error([&] { (void)small.run_folder().acquire(0, train::Existing::Refuse); }),
                   "already contains a run");
-  base::write_file_atomically(small.run_folder().lock(), "a process that was killed");
+  base::write_file_atomically(small.run_folder().lock(), "quintet lock: a process that was killed");
   options = {};
   options.overwrite = true;
   EXPECT_EQ(small.train(kOneRank, options).summary.steps, 6);
@@ -275,6 +290,19 @@ TEST(Loop, ARunThatEndsNonFiniteIsNotFinished) {
   const train::RunResult result = small.train(sets);
   EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
   EXPECT_CONTAINS(result.message, "without a finite result");
+}
+
+// A finite loss whose gradient is not: the last steps are skipped, fewer than run.max_skipped_steps.
+TEST(Loop, ARunWhoseLastStepsHaveNoFiniteGradientIsNotFinished) {
+  const SmallRun small;
+  std::vector<std::string> sets = kOneRank;
+  sets.insert(sets.end(), {"optimizer.lr=1e30", "run.max_skipped_steps=1000"});
+  const train::RunResult result = small.train(sets);
+  EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
+  EXPECT_TRUE(std::isfinite(result.summary.last_loss));
+  EXPECT_GT(result.summary.non_finite_at_end, 0);
+  EXPECT_LT(result.summary.skipped_steps, result.summary.steps);
+  EXPECT_CONTAINS(result.message, "without a finite result: the last");
 }
 
 TEST(Loop, TooLittleSpaceIsReportedBeforeTheFirstStep) {

@@ -157,6 +157,33 @@ TEST(PeerMemory, AnIncompleteCopyIsNotUsed) {
   });
 }
 
+// A copy that is not what its owner had is not there: an older one is used, or the one that another rank has.
+TEST(PeerMemory, ADamagedCopyIsNotUsed) {
+  const PeerRun run{.recipe = peer_recipe({"parallel.dp_shard=2", "parallel.zero=1"})};
+  const auto damage = [](PeerCopies::Copy* copies) {
+    PeerCopies::Copy& newest = copies[copies[0].step > copies[1].step ? 0 : 1];
+    EXPECT_EQ(newest.step, 4);
+    newest.state[newest.state.size() / 2] ^= std::byte{1};
+  };
+  for (const bool is_lost : {true, false}) {
+    std::vector<PeerCopies> memory(2);
+    run.run([&](comm::World& world, train::Rank& rank, const train::RunData& data) {
+      train::PeerMemory peers(rank, world, memory[static_cast<size_t>(world.rank().value)], 1);
+      for (int64_t step = 0; step < 4; ++step) {
+        rank.step(step, data.train);
+        if (step % 2 == 1) peers.copy(step + 1, run_text(rank, step + 1));
+      }
+      peers.finish();
+    });
+    damage(is_lost ? memory[1].other : memory[0].own);
+    if (is_lost) memory[0] = {};
+    run.run([&](comm::World& world, train::Rank& rank, const train::RunData&) {
+      train::PeerMemory peers(rank, world, memory[static_cast<size_t>(world.rank().value)], 1);
+      EXPECT_EQ(peers.restore()->step, is_lost ? 2 : 4);
+    });
+  }
+}
+
 // Copies change nothing about a run, and are planned.
 TEST(PeerMemory, ARunWithCopiesHasTheBitsOfOneWithout) {
   const SmallRun with, without;

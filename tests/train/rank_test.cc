@@ -113,5 +113,30 @@ TEST(Rank, OnlyTheGlobalBalanceLossDependsOnTheOrderOfMicroBatches) {
   }
 }
 
+TEST(Rank, WaitsLongerUntilTheFirstStepHasEnded) {
+  using std::chrono::seconds;
+  const SmallRun small;
+  const auto timeouts = [&](std::vector<std::string> more) {
+    std::vector<std::string> sets = test::kOneRank;
+    sets.insert(sets.end(), more.begin(), more.end());
+    const config::Recipe recipe = small.recipe(sets);
+    const train::RunData data = train::load_data(recipe);
+    std::vector<std::chrono::nanoseconds> seen;
+    comm::run_local_world(1, [&](comm::World& world) {
+      train::Rank rank(recipe, world, {});
+      seen.push_back(world.timeout());
+      for (int64_t step = 0; step < 2; ++step) {
+        rank.step_with(step, rank.load_of(step, data.train), data.train.count_labels(step, 0));
+        seen.push_back(world.timeout());
+      }
+    });
+    return seen;
+  };
+  using Seen = std::vector<std::chrono::nanoseconds>;
+  EXPECT_EQ(timeouts({"run.timeout=33", "run.setup_timeout=77"}),
+            (Seen{seconds(77), seconds(33), seconds(33)}));
+  EXPECT_EQ(timeouts({"run.timeout=33"}), (Seen{seconds(33), seconds(33), seconds(33)}));
+}
+
 }  // namespace
 }  // namespace quintet

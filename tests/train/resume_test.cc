@@ -1,6 +1,7 @@
 // Continuing runs, exactly or not at all.
 #include "train/resume.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -143,6 +144,49 @@ TEST(Resume, AStoppedRunContinuesInEveryBit) {
   expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
 }
 
+// Asks to stop before the second batch of the evaluation after this step: each rank is asked once before the
+// first.
+train::RunOptions stop_in_evaluation(int64_t step, int64_t ranks) {
+  auto done = std::make_shared<std::atomic<bool>>(step == 0);
+  auto asked = std::make_shared<std::atomic<int64_t>>(0);
+  train::RunOptions options;
+  options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
+  options.interrupted = [=] { return *done && asked->fetch_add(1) >= ranks ? 15 : 0; };
+  return options;
+}
+
+// The step before it is complete and saved, and its record is there without the evaluation; the next run
+// repeats the evaluation, also if it is stopped again, and also after the last step.
+TEST(Resume, AnEvaluationThatIsInterruptedIsRepeated) {
+  const Sets sets = {"eval.every=3", "eval.batches=3", "checkpoint.every=4"};
+  for (const auto& [ranks, layout] : {std::pair{4, Sets{}}, std::pair{1, test::kOneRank}}) {
+    SCOPED_TRACE(ranks);
+    const SmallRun whole, stopped;
+    whole.train(sets + layout);
+    for (const int64_t step : {3, 6}) {
+      const train::RunResult first = stopped.train(sets + layout, stop_in_evaluation(step, ranks));
+      EXPECT_EQ(first.summary.end, train::RunEnd::Interrupted);
+      EXPECT_EQ(first.signal, 15);
+      EXPECT_EQ(first.summary.steps, step);
+      EXPECT_EQ(first.summary.evaluations.size(), static_cast<size_t>(step / 3 - 1));
+      const auto records = test::read_metrics(stopped.run_folder().metrics());
+      ASSERT_EQ(records.size(), static_cast<size_t>(step));
+      EXPECT_FALSE(records.back().contains("eval_loss"));
+      const train::RunResult again = stopped.train(sets + layout, stop_in_evaluation(0, ranks));
+      EXPECT_EQ(again.summary.end, train::RunEnd::Interrupted) << "in the repeated evaluation";
+      EXPECT_EQ(again.summary.steps, step);
+    }
+    const train::RunResult last = stopped.train(sets + layout);
+    EXPECT_EQ(last.summary.end, train::RunEnd::Finished);
+    expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+    EXPECT_TRUE(tensors_of(whole / "run/checkpoints") == tensors_of(stopped / "run/checkpoints"));
+    EXPECT_EQ(test::read_json(whole.run_folder().summary()).at("evaluations"),
+              test::read_json(stopped.run_folder().summary()).at("evaluations"));
+    // It is not repeated once more.
+    EXPECT_EQ(stopped.train(sets + layout).summary.evaluations.size(), 2u);
+  }
+}
+
 // Stopped within a stage, whose end counts sequences; one more stage begins after the stop.
 TEST(Resume, AGrowingBatchContinuesWhereItWas) {
   const SmallRun whole, stopped;
@@ -162,6 +206,30 @@ TEST(Resume, AGrowingBatchContinuesWhereItWas) {
   EXPECT_EQ(sequences, (std::vector<int64_t>{4, 8, 16, 24, 40, 56, 72}));
   const std::string last = "run/checkpoints/step-00000007";
   EXPECT_TRUE(tensors_of(whole / last) == tensors_of(stopped / last));
+}
+
+// The past of the run stays in the recipe, as a stage of batch.ramp.
+TEST(Resume, ALargerBatchGoesOnWhereTheRunIs) {
+  const SmallRun small, whole;
+  const Sets before = {"batch.global=8", "checkpoint.every=2"},
+             ramp = {"batch.ramp=[{until=4, global=8}]", "batch.global=16", "checkpoint.every=2"};
+  small.train(before, stop_after(4));
+  train::RunOptions allowed;
+  allowed.allow = {"batch"};
+  for (const Sets& other : {Sets{"batch.global=16"}, Sets{"batch.global=4"},
+                            Sets{"batch.ramp=[{until=3, global=8}]", "batch.global=16"}})
+    for (const bool allow : {true, false}) {
+      const std::string error =
+          user_error([&] { small.train(other, allow ? allowed : train::RunOptions()); });
+      EXPECT_CONTAINS(error, "the run has read 32 sequences in 4 steps");
+      EXPECT_CONTAINS(error, "batch.ramp = [{ until = 4, global = 8 }]");
+    }
+  EXPECT_CONTAINS(user_error([&] { small.train(ramp); }), "--allow batch.global --allow batch.ramp");
+  EXPECT_EQ(small.train(ramp, allowed).summary.steps, 6);
+  whole.train(ramp);
+  expect_same_records(whole.run_folder().metrics(), small.run_folder().metrics());
+  const std::string last = "run/checkpoints/step-00000006";
+  EXPECT_TRUE(tensors_of(whole / last) == tensors_of(small / last));
 }
 
 // Everything that a manifest has beside tensors is needed: without it, or with another value, the run is
@@ -211,9 +279,10 @@ TEST(Resume, EveryPartOfTheStateMatters) {
     EXPECT_EQ(good.at("records")[i].at("loss"), unbroken[i].at("loss")) << "step " << i + 1;
   const checkpoint::Json run = checkpoint::parse_manifest(text, "test").run;
   for (const auto& [key, value] : run.items())
-    EXPECT_CONTAINS(user_error([&] { end_with([&, k = key](checkpoint::Json& r) { r.erase(k); }); }),
-                    "not complete")
-        << key;
+    if (key != "environment")  // for people
+      EXPECT_CONTAINS(user_error([&] { end_with([&, k = key](checkpoint::Json& r) { r.erase(k); }); }),
+                      "not complete")
+          << key;
   for (const auto& [key, value] : run.at("scalars").items())
     if (key != "skipped_in_row") {  // the next good step clears it
       EXPECT_NE(end_with([&, k = key](checkpoint::Json& r) {
@@ -278,12 +347,18 @@ TEST(Resume, WhatMakesAnotherRunIsRefusedByKey) {
                                           {"data.seq_len=16", "data.seq_len"}}) {
     const std::string message = refused({set});
     EXPECT_NE(message.find(key + " is "), std::string::npos) << message;
-    // The position in the data counts batches, so another size can only start a new run.
-    const std::string remedy = key.starts_with("batch.") ? "--weights-only" : "--allow " + key;
+    const std::string remedy = key.starts_with("batch.") ? "--allow batch" : "--allow " + key;
     EXPECT_NE(message.find(remedy), std::string::npos) << message;
     EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
   }
   EXPECT_NE(refused({"run.steps=1"}).find("run.steps is 1"), std::string::npos);
+  // --allow cannot help where tensors have other shapes.
+  const std::string sizes = refused({"model.ffn=48"});
+  EXPECT_CONTAINS(sizes, "model.ffn is 48");
+  EXPECT_CONTAINS(sizes, "in the checkpoint");
+  EXPECT_CONTAINS(sizes, "has the shape [48, ");
+  EXPECT_CONTAINS(sizes, "--weights-only --load");
+  EXPECT_EQ(sizes.find("--allow"), std::string::npos) << sizes;
   base::write_file_atomically(small / "data.txt", test::sample_text(21000));
   EXPECT_NE(refused({}).find("--allow data.path"), std::string::npos);
   train::RunOptions options;
@@ -341,7 +416,7 @@ TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
   std::filesystem::remove_all(small / "run/checkpoints");
   base::remove_file(small.run_folder().summary());
   EXPECT_CONTAINS(user_error([&] { lines_of_run(small, {}); }), "--overwrite");  // it ended by itself
-  base::write_file_atomically(small.run_folder().lock(), "process 1");
+  base::write_file_atomically(small.run_folder().lock(), "quintet lock: process 1");
   EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
   // Or within its first save; weights that it did not leave are not replaced.
   const base::Path shard = small / "run/checkpoints/step-00000001/rank-00000.safetensors";
@@ -400,6 +475,81 @@ TEST(Resume, GoingBackSetsLaterCheckpointsAside) {
   fresh.overwrite = true;
   small.train({"run.steps=3"}, fresh);
   EXPECT_EQ(checkpoint::Store(small / "run/checkpoints").newest()->step, 3);
+}
+
+// The n-th rename fails, as a crash would end the process there.
+class RenamesFail : public QuickFiles {
+ public:
+  explicit RenamesFail(int64_t after) : left_(after) {}
+  void rename(const base::Path& from, const base::Path& to) override {
+    if (left_-- <= 0) base::fail_writing("rename", to, EIO);
+    FileSystem::rename(from, to);
+  }
+
+ private:
+  int64_t left_;
+};
+
+// Records of steps whose checkpoints are not set aside yet must not be lost.
+TEST(Resume, AFaultWhileGoingBackLosesNoRecords) {
+  for (const int64_t renamed : {0, 1}) {
+    const SmallRun whole, small;
+    const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
+    whole.train(sets);
+    small.train(sets);
+    RenamesFail files(renamed);
+    train::RunOptions options;
+    options.from = small / "run/checkpoints/step-00000002";
+    options.files = &files;
+    EXPECT_CONTAINS(user_error([&] { small.train(sets, options); }), "cannot rename");
+    EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
+    EXPECT_EQ(checkpoint::Store(small / "run/checkpoints").newest()->step, renamed == 0 ? 6 : 4);
+    small.train(sets);
+    expect_same_records(whole.run_folder().metrics(), small.run_folder().metrics());
+  }
+}
+
+// What a crash repeats is said.
+TEST(Resume, RepeatedStepsAreReported) {
+  const SmallRun small;
+  const Sets sets = {"checkpoint.every=2", "checkpoint.keep=5"};
+  small.train(sets);
+  const auto said = [&](int64_t step) {
+    train::RunOptions options;
+    options.from = small / fmt::format("run/checkpoints/step-{:08}", step);
+    return fmt::format("{}", fmt::join(lines_of_run(small, sets, options), "\n"));
+  };
+  EXPECT_CONTAINS(said(2), "4 steps after the checkpoint, 3 to 6, are repeated");
+  EXPECT_EQ(said(6).find("repeated"), std::string::npos);
+}
+
+// Under Slurm a checkpoint is saved before the job's time is over.
+TEST(Resume, ACheckpointIsSavedBeforeTheJobEnds) {
+  for (const int64_t seconds : {20, 100000}) {
+    ASSERT_EQ(::setenv("SLURM_JOB_END_TIME", fmt::format("{}", base::wall_seconds() + seconds).c_str(), 1),
+              0);
+    const SmallRun small;
+    small.train({"checkpoint.every=1000", "checkpoint.keep=9"});
+    ::unsetenv("SLURM_JOB_END_TIME");
+    const auto entries = checkpoint::Store(small / "run/checkpoints").list();
+    ASSERT_EQ(entries.size(), seconds < 30 ? 2u : 1u) << "and the last state";
+    EXPECT_LE(entries.front().step, seconds < 30 ? 3 : 6);
+  }
+}
+
+// What has computed a state is in its checkpoint.
+TEST(Resume, ACheckpointNamesWhatSavedIt) {
+  const SmallRun small;
+  train::RunOptions options;
+  options.provenance.commit = "0123abc";
+  options.provenance.host = "node7";
+  small.train({}, options);
+  const train::RunState state = train::parse_run_state(
+      checkpoint::Reader(small / "run/checkpoints/step-00000006").manifest().run, "test");
+  EXPECT_EQ(state.environment.at("commit"), "0123abc");
+  EXPECT_EQ(state.environment.at("host"), "node7");
+  EXPECT_GT(state.environment.at("threads"), 0);
+  EXPECT_FALSE(state.environment.at("device").get<std::string>().empty());
 }
 
 // Flips a bit near the end of a file.

@@ -27,14 +27,17 @@ Numbers numbers(const SmallRun& small, std::vector<std::string> sets) {
   return n;
 }
 
+std::string own_schedule(const SmallRun& small) {
+  return "parallel.schedule=file:" + (small / "own.txt").string();
+}
+
 TEST(ScheduleFile, TrainsToTheBitsOfTheNamedSchedule) {
   const SmallRun small;
   for (const char* name : {"1f1b", "zb-v", "dualpipev"}) {
     const auto s = schedule::make_schedule(name, 2, 0, 4);
     base::write_file_atomically(small / "own.txt", schedule::print(s));
     const Numbers named = numbers(small, {fmt::format("parallel.schedule={}", name)});
-    const Numbers own =
-        numbers(small, {"parallel.schedule=file:own.txt", fmt::format("parallel.chunks={}", s.chunks)});
+    const Numbers own = numbers(small, {own_schedule(small), fmt::format("parallel.chunks={}", s.chunks)});
     ASSERT_EQ(named.steps.size(), 4u);
     EXPECT_TRUE(named == own) << name;
   }
@@ -49,7 +52,7 @@ TEST(ScheduleFile, ThatNoGeneratorMakesTrainsToTheSameNumbers) {
                               "0: 0F0 0F1 0F2 0BW0 0F3 0B1 0W1 0BW2 0BW3\n"
                               "1: 0F0 0B0 0F1 0W0 0BW1 0F2 0BW2 0F3 0B3 0W3\n");
   const Numbers one = numbers(small, {"parallel.schedule=1f1b"});
-  const Numbers own = numbers(small, {"parallel.schedule=file:own.txt"});
+  const Numbers own = numbers(small, {own_schedule(small)});
   EXPECT_TRUE(one == own);
 }
 
@@ -57,7 +60,7 @@ TEST(ScheduleFile, IsCopiedIntoTheRunFolder) {
   const SmallRun small;
   const std::string text = "# mine\n" + schedule::print(schedule::make_schedule("gpipe", 2, 0, 4));
   base::write_file_atomically(small / "own.txt", text);
-  const Numbers first = numbers(small, {"parallel.schedule=file:own.txt"});
+  const Numbers first = numbers(small, {own_schedule(small)});
   EXPECT_EQ(base::read_file(small.run_folder().schedule()), text);
   base::remove_file(small / "own.txt");
   // The folder's own recipe refers to the copy and can repeat the run in place.

@@ -78,6 +78,44 @@ TEST(GrowingBatch, LayoutsAgreeStepByStep) {
   EXPECT_NEAR(runs[0].second.back().at("lr").get<double>(), 0, 1e-15);
 }
 
+const Sets kExperts = {"model.moe.experts=4",
+                       "model.moe.top_k=2",
+                       "model.moe.ffn=16",
+                       "model.moe.first_dense=1",
+                       "model.moe.balance_loss=0.1",
+                       "model.moe.z_loss=0.05",
+                       "parallel.tp=1",
+                       "parallel.sequence_parallel=false"};
+
+// Auxiliary losses are means over the micro-batches of a step, however many there are.
+TEST(GrowingBatch, AuxiliaryLossesAreMeansOverTheStep) {
+  for (const char* scope : {"micro_batch", "sequence", "global"}) {
+    SCOPED_TRACE(scope);
+    const Sets sets = with(kOneRank, with(kExperts, {"precision.compute=f64", "batch.micro=2",
+                                                     fmt::format("model.moe.balance_scope={}", scope)}));
+    const SmallRun ramp, plain;
+    ramp.train(with(sets, {"batch.global=8", "run.steps=4", "batch.ramp=[{until=3, global=4}]"}));
+    plain.train(with(sets, {"run.steps=3", "batch.global=4"}));
+    const auto a = read_metrics(ramp.run_folder().metrics()), b = read_metrics(plain.run_folder().metrics());
+    for (size_t i = 0; i < 3; ++i)
+      for (const char* key : {"loss", "grad_norm", "balance_loss", "z_loss"}) {
+        const double x = a[i].at(key), y = b[i].at(key);
+        EXPECT_NEAR(x, y, 1e-12 * std::abs(y)) << key << " " << i;
+      }
+  }
+}
+
+TEST(GrowingBatch, AuxiliaryLossesAgreeInAllLayouts) {
+  const auto runs =
+      in_all_layouts(with(kExperts, {"batch.global=8", "run.steps=5", "batch.ramp=[{until=2, global=4}]",
+                                     "run.noise_scale_every=2", "run.noise_scale_batch=2",
+                                     "model.moe.balance_scope=sequence", "optimizer.lr_scaling.rule=sqrt"}),
+                     {"one rank", "zero 1", "1f1b"});
+  expect_equal(runs, {"loss", "grad_norm", "lr", "balance_loss", "z_loss", "noise_scale"});
+  EXPECT_NEAR(runs[0].second[0].at("lr").get<double>(), 1e-2 * std::sqrt(0.5), 1e-15);
+  EXPECT_DOUBLE_EQ(runs[0].second[2].at("lr").get<double>(), 1e-2);
+}
+
 // The first stage is a run of its own with that batch.
 TEST(GrowingBatch, TheFirstStageIsARunOfItsBatch) {
   const SmallRun ramp, plain;

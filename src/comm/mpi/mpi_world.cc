@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "comm/members.h"
 #include "comm/mpi.h"
 #include "comm/mpi/inquiry.h"
@@ -81,7 +83,7 @@ class MpiWorld final : public World {
 
   [[noreturn]] void end_job(const std::string& reason, int exit_code) {
     std::fputs(fmt::format("quintet: rank {} of {} ends the job: {}\nexit status {}; its last calls:\n{}",
-                           rank(), size(), reason, exit_code, recorder_.describe(8))
+                           rank(), size(), base::printable(reason), exit_code, recorder_.describe(8))
                    .c_str(),
                stderr);
     std::fflush(stderr);
@@ -138,13 +140,33 @@ std::string mpi_version() {
 
 std::unique_ptr<World> make_mpi_world() { return std::make_unique<mpi::MpiWorld>(); }
 
+namespace {
+
+std::function<void(const std::exception&)> failure_report;  // set before the world begins
+
+void report(const std::exception& failure) {
+  if (!failure_report) return;
+  try {
+    failure_report(failure);
+  } catch (const std::exception&) {  // standard output is closed: the job ends all the same
+  }
+}
+
+}  // namespace
+
+void report_mpi_failures(std::function<void(const std::exception&)> report) {
+  failure_report = std::move(report);
+}
+
 void run_mpi_world(const std::function<void(World&)>& body) {
   mpi::MpiWorld world;
   try {
     body(world);
   } catch (const base::UserError& e) {
+    report(e);
     world.end_job(e.what(), mpi::kExitUser);
   } catch (const std::exception& e) {
+    report(e);
     world.end_job(e.what(), mpi::kExitFailure);
   } catch (...) {
     world.end_job("an exception of unknown type", mpi::kExitFailure);

@@ -17,5 +17,6 @@ bool mpi_available() { return false; }
 std::string mpi_version() { return {}; }
 std::unique_ptr<World> make_mpi_world() { say_what_to_install(); }
 void run_mpi_world(const std::function<void(World&)>&) { say_what_to_install(); }
+void report_mpi_failures(std::function<void(const std::exception&)>) {}
 
 }  // namespace quintet::comm

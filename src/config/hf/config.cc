@@ -34,7 +34,6 @@ const std::set<std::string>& hf_irrelevant_keys() {
                                               "forced_bos_token_id",
                                               "forced_eos_token_id",
                                               "id2label",
-                                              "initializer_range",
                                               "is_decoder",
                                               "label2id",
                                               "length_penalty",
@@ -82,9 +81,55 @@ namespace {
 
 // Keys of every family with one value that is supported.
 std::vector<HfKey> common_keys() {
-  return {only("is_encoder_decoder", false), only("add_cross_attention", false),
-          only("tie_encoder_decoder", false), only("chunk_size_feed_forward", 0),
-          only("pruned_heads", HfJson::object())};
+  return {only("is_encoder_decoder", false),      only("add_cross_attention", false),
+          only("tie_encoder_decoder", false),     only("chunk_size_feed_forward", 0),
+          only("pruned_heads", HfJson::object()), value({"initializer_range"}, 0.02, &Model::init_stddev)};
+}
+
+constexpr const char* kTextConfig = "text_config";
+
+// Keys beside text_config that describe the other parts of a model with images.
+const std::set<std::string>& keys_of_other_parts() {
+  static const std::set<std::string> kKeys = {
+      "audio_token_id",       "boi_token_index",     "boi_token_id",
+      "eoi_token_index",      "eoi_token_id",        "image_token_index",
+      "image_token_id",       "mm_tokens_per_image", "multimodal_projector_bias",
+      "projector_hidden_act", "spatial_merge_size",  "vision_config",
+      "vision_feature_layer", "tie_word_embeddings", kTextConfig};
+  return kKeys;
+}
+
+// What the classes of transformers assume where the text part of a published file says nothing.
+HfJson defaults_of_text(const HfFamily& family) {
+  if (family.text_type != "gemma3_text") return HfJson::object();
+  return {{"vocab_size", 262208},   {"num_attention_heads", 8}, {"num_key_value_heads", 4},
+          {"sliding_window", 4096}, {"hidden_size", 2304},      {"intermediate_size", 9216},
+          {"num_hidden_layers", 26}};
+}
+
+// The config that the family's keys are in: of a model with images the one of its text part, complete.
+HfJson text_part(const HfJson& config, const HfFamily& family, HfProblems& problems) {
+  if (family.text_type.empty()) return config;
+  const HfJson* const inner = find_key(config, {kTextConfig});
+  if (inner == nullptr || !inner->is_object()) {
+    problems.add("lacks text_config, the part that is trained");
+    return HfJson::object();
+  }
+  HfJson text = *inner;
+  const HfJson type = text.value("model_type", HfJson(family.text_type));
+  if (type != HfJson(family.text_type))
+    problems.add("text_config: model_type = {} is not supported; only \"{}\"", type.dump(), family.text_type);
+  const HfJson defaults = defaults_of_text(family);
+  for (const auto& [key, value] : defaults.items())
+    if (!text.contains(key)) text[key] = value;
+  if (const HfJson* const tied = find_key(config, {"tie_word_embeddings"}); tied != nullptr) {
+    const HfJson* const own = find_key(text, {"tie_word_embeddings"});
+    if (own != nullptr && *own != *tied)
+      problems.add("tie_word_embeddings = {} contradicts text_config, which has {}", tied->dump(),
+                   own->dump());
+    text["tie_word_embeddings"] = *tied;
+  }
+  return text;
 }
 
 void resolve_sizes(Model& m) {
@@ -106,6 +151,7 @@ void copy_training_settings(const Model& from, Model& to) {
   b.capacity_factor = a.capacity_factor, b.drop = a.drop, b.capacity_group = a.capacity_group;
   b.pad = a.pad, b.receive_bound = a.receive_bound, b.force_balance = a.force_balance, b.upcycle = a.upcycle;
   to.init = from.init, to.init_stddev = from.init_stddev;
+  to.rope_scaling.positions = from.rope_scaling.positions;
   to.preset = from.preset, to.demands = from.demands, to.dropout = from.dropout, to.hf = from.hf;
 }
 
@@ -113,8 +159,27 @@ HfJson written(const Model& model, const HfFamily& family) {
   HfJson config = HfJson::object();
   config["architectures"] = {std::string(family.architectures[0])};
   config["model_type"] = std::string(family.type);
-  for (const HfKey& key : family.keys()) key.write(model, config);
+  HfJson text = HfJson::object();
+  HfJson& keys = family.text_type.empty() ? config : text;
+  if (!family.text_type.empty()) text["model_type"] = std::string(family.text_type);
+  for (const HfKey& key : family.keys()) key.write(model, keys);
+  keys["initializer_range"] = model.init_stddev;
+  if (!family.text_type.empty()) config[kTextConfig] = std::move(text);
   return config;
+}
+
+// Changes what differs between `then` and `now`, the same keys before and after.
+void merge_changes(HfJson& config, const HfJson& then, const HfJson& now) {
+  for (const auto& [key, value] : now.items()) {
+    const HfJson old = then.value(key, HfJson());
+    if (key == "max_position_embeddings" || old == value) continue;
+    HfJson& place = config[key];
+    if (key != "rope_parameters" && value.is_object() && old.is_object() && place.is_object())
+      merge_changes(place, old, value);
+    else
+      place = value;
+    if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
+  }
 }
 
 }  // namespace
@@ -149,18 +214,34 @@ HfConfig read_hf_config(std::string_view text) {
   }
   std::set<std::string> known = hf_irrelevant_keys();
   known.insert({"model_type", "architectures", "quantization_config"});
+  const auto refuse_unknown = [&](const HfJson& object, const std::string& type) {
+    for (const auto& [key, value] : object.items()) {
+      if (known.contains(key)) continue;
+      const std::vector<std::string> names(known.begin(), known.end());
+      const auto near = base::nearest_word(key, names);
+      problems.add("{} = {} is not a key that model_type \"{}\" is known to have{}", key, value.dump(), type,
+                   near ? fmt::format("; did you mean {}?", *near) : "");
+    }
+  };
+  const HfJson keys_from = text_part(config, *result.family, problems);
+  if (!result.family->text_type.empty()) {
+    std::set<std::string> own = keys_of_other_parts();
+    own.insert(known.begin(), known.end());
+    Model whole;  // what it says of the text part is in text_config again
+    for (const HfKey& key : common_keys()) {
+      key.read(config, whole, problems);
+      own.insert(key.names.begin(), key.names.end());
+    }
+    std::swap(known, own);
+    refuse_unknown(config, name);
+    std::swap(known, own);
+  }
   for (const auto& keys : {result.family->keys(), common_keys()})
     for (const HfKey& key : keys) {
-      key.read(config, result.model, problems);
+      key.read(keys_from, result.model, problems);
       known.insert(key.names.begin(), key.names.end());
     }
-  for (const auto& [key, value] : config.items()) {
-    if (known.contains(key)) continue;
-    const std::vector<std::string> names(known.begin(), known.end());
-    const auto near = base::nearest_word(key, names);
-    problems.add("{} = {} is not a key that model_type \"{}\" is known to have{}", key, value.dump(), name,
-                 near ? fmt::format("; did you mean {}?", *near) : "");
-  }
+  refuse_unknown(keys_from, result.family->text_type.empty() ? name : std::string(result.family->text_type));
   if (const HfJson* const layers = find_key(config, {"num_nextn_predict_layers", "num_mtp_layers"});
       layers != nullptr && layers->is_number_integer() && known.contains("num_nextn_predict_layers"))
     result.predict_layers = std::clamp<int64_t>(layers->get<int64_t>(), 0, 1 << 10);
@@ -172,6 +253,7 @@ HfConfig read_hf_config(std::string_view text) {
 const HfFamily* hf_family_of(const Model& model, std::string* why_not) {
   std::string tried;
   for (const HfFamily& family : hf_families()) {
+    if (!family.text_type.empty()) continue;
     HfConfig back = read_hf_config(written(model, family).dump());
     if (!back.problems.empty()) {
       tried += fmt::format("\n  {}: {}", family.type, back.problems[0]);
@@ -193,23 +275,12 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
   const RopeScaling& rope = model.rope_scaling;
   const double extended = static_cast<double>(rope.original_positions) * rope.factor;
   if (model.family != Family::Gpt2)
-    config["max_position_embeddings"] = std::max(positions, static_cast<int64_t>(extended));
+    config["max_position_embeddings"] = std::max(positions, static_cast<int64_t>(std::round(extended)));
   const HfConfig before = read_hf_config(original);
   if (before.family == &family && before.problems.empty()) {
     const HfJson now = std::move(config), then = written(before.model, family);
     config = HfJson::parse(original);
-    for (const auto& [key, value] : now.items()) {
-      const HfJson old = then.value(key, HfJson());
-      if (key == "max_position_embeddings" || old == value) continue;
-      HfJson& place = config[key];
-      if (key != "rope_parameters" && value.is_object() && old.is_object() && place.is_object()) {
-        for (const auto& [name, inner] : value.items())
-          if (old.value(name, HfJson()) != inner) place[name] = inner;
-      } else {
-        place = value;
-      }
-      if (key == "rope_parameters") config.erase("rope_theta"), config.erase("rope_scaling");
-    }
+    merge_changes(config, then, now);
     config.erase("quantization_config");
     config.erase("num_mtp_layers");
     if (before.predict_layers > 0) config["num_nextn_predict_layers"] = model.mtp.layers;

@@ -77,7 +77,10 @@ HfKey only_full_layers() {
 
 }  // namespace
 
-Keys gemma2_keys() { return joined<Keys>({gemma_keys(50, 30), {layer_windows(2), rope_key(1e4)}}); }
+Keys gemma2_keys() {
+  return joined<Keys>({gemma_keys(50, 30),
+                       {layer_windows(2), repeated("sliding_window_size", "sliding_window"), rope_key(1e4)}});
+}
 
 Keys gemma3_keys() {
   return joined<Keys>(
@@ -148,15 +151,33 @@ Weights phi3_weights(const Model&) {
                            {"blocks.{i}.ffn.down.weight", mlp + "down_proj.weight", "0 1"}}});
 }
 
+// The exact GELU, or its tanh form under any of the names that transformers has for it.
+HfKey neox_gelu() {
+  return {.names = {"hidden_act"},
+          .read =
+              [](const HfJson& c, Model& m, HfProblems& problems) {
+                const HfJson* const act = find_key(c, {"hidden_act"});
+                if (act == nullptr || *act == "gelu") return;
+                m.gelu_tanh = *act == "gelu_fast" || *act == "gelu_new" || *act == "gelu_pytorch_tanh";
+                if (!m.gelu_tanh)
+                  problems.add(
+                      "hidden_act = {} is not supported; only \"gelu\" and its tanh form \"gelu_fast\"",
+                      act->dump());
+              },
+          .write = [](const Model& m, HfJson& c) { c["hidden_act"] = m.gelu_tanh ? "gelu_fast" : "gelu"; }};
+}
+
 Keys neox_keys() {
   return joined<Keys>(
       {decoder_sizes(),
        {always([](Model& m) { m.family = Family::Neox; }), tied(false), ffn(),
-        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), only("hidden_act", "gelu"),
+        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), neox_gelu(),
         value({"use_parallel_residual"}, true, &Model::parallel_blocks),
         rope_key(
             {.theta_keys = {"rope_theta", "rotary_emb_base"}, .share_keys = {"rotary_pct"}, .share = 0.25}),
-        only("hidden_dropout", 0.0), only("attention_bias", true), irrelevant({"classifier_dropout"})}});
+        only("hidden_dropout", 0.0), only("hidden_dropout_prob", 0.0),
+        only("attention_probs_dropout_prob", 0.0), only("attention_bias", true),
+        irrelevant({"classifier_dropout"})}});
 }
 
 // Q, K and V of one head follow each other.

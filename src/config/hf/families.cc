@@ -12,34 +12,29 @@ using namespace hf_parts;
 
 // Qwen: sliding_window counts only with use_sliding_window, for the layers from max_window_layers on.
 HfKey qwen_window() {
+  const HfKey listed = layer_windows(0);
   return {.names = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"},
           .read =
-              [](const HfJson& c, Model& m, HfProblems& problems) {
-                const HfJson* const types = find_key(c, {"layer_types"});
-                if (types != nullptr && types->is_array())
-                  for (const HfJson& type : *types)
-                    if (type != (*types)[0])
-                      return problems.add("layer_types differ between layers, which is not supported yet");
-                const bool by_type = types != nullptr && types->is_array() && !types->empty();
-                bool windowed = by_type && (*types)[0] == "sliding_attention";
-                if (!by_type) {
-                  const HfJson* const use = find_key(c, {"use_sliding_window"});
-                  windowed = use != nullptr && *use == true;
-                  const HfJson* const from = find_key(c, {"max_window_layers"});
-                  if (windowed && from != nullptr && *from != 0)
-                    return problems.add(
-                        "use_sliding_window with max_window_layers = {} makes layers differ, which is not "
-                        "supported yet",
-                        from->dump());
-                }
+              [=](const HfJson& c, Model& m, HfProblems& problems) {
+                if (find_key(c, {"layer_types"}) != nullptr) return listed.read(c, m, problems);
+                const HfJson* const use = find_key(c, {"use_sliding_window"});
                 const HfJson* const size = find_key(c, {"sliding_window"});
-                if (windowed && size != nullptr)
-                  read_value("sliding_window", *size, m.sliding_window, problems);
+                if (use == nullptr || *use != true || size == nullptr) return;
+                int64_t from = 28;
+                if (const HfJson* const found = find_key(c, {"max_window_layers"}))
+                  read_value("max_window_layers", *found, from, problems);
+                if (from >= m.layers) return;  // no layer has a window
+                read_value("sliding_window", *size, m.sliding_window, problems);
+                for (int64_t i = 0; i < from; ++i) m.full_attention_layers.push_back(i);
               },
           .write =
-              [](const Model& m, HfJson& c) {
+              [=](const Model& m, HfJson& c) {
                 c["use_sliding_window"] = m.sliding_window > 0;
-                if (m.sliding_window > 0) c["sliding_window"] = m.sliding_window, c["max_window_layers"] = 0;
+                if (m.sliding_window == 0) return;
+                int64_t from = 0;
+                while (from < m.layers && !m.windowed(from)) ++from;
+                c["max_window_layers"] = from;
+                listed.write(m, c);
               }};
 }
 
@@ -70,9 +65,10 @@ HfKey sparse_blocks() {
 }
 
 Keys llama_keys() {
-  return joined<Keys>({llama_sizes(),
-                       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4),
-                        attention_bias(false), only("mlp_bias", false), irrelevant({"rope_interleaved"})}});
+  return joined<Keys>(
+      {llama_sizes(),
+       {tied(false), ffn(), kv_heads(), head_dim(), norm_eps(1e-6), rope_key(1e4), attention_bias(false),
+        only("mlp_bias", false), irrelevant({"rope_interleaved", "is_llama_config"})}});
 }
 
 Keys mistral_keys() {
@@ -325,6 +321,9 @@ Weights gpt2_weights(const Model&) {
 
 const auto& hf_table() {
   static const std::vector<std::string_view> kNoRope = {"*rotary_emb.inv_freq"};
+  static const std::vector<std::string_view> kOtherParts = {
+      "vision_tower.*",       "vision_model.*",       "multi_modal_projector.*",
+      "model.vision_tower.*", "model.vision_model.*", "model.multi_modal_projector.*"};
   static const std::array kFamilies = {
       HfFamily{"llama", {"LlamaForCausalLM"}, "model.", llama_keys, llama_weights, kNoRope},
       HfFamily{"mistral", {"MistralForCausalLM"}, "model.", mistral_keys, llama_weights, kNoRope},
@@ -335,6 +334,30 @@ const auto& hf_table() {
       HfFamily{"olmo2", {"Olmo2ForCausalLM"}, "model.", olmo2_keys, olmo2_weights, kNoRope},
       HfFamily{"smollm3", {"SmolLM3ForCausalLM"}, "model.", smollm3_keys, llama_weights, kNoRope},
       HfFamily{"phi3", {"Phi3ForCausalLM"}, "model.", phi3_keys, phi3_weights, kNoRope},
+      HfFamily{"gemma3",
+               {"Gemma3ForConditionalGeneration"},
+               "",
+               gemma3_keys,
+               gemma_weights,
+               kNoRope,
+               "gemma3_text",
+               kOtherParts},
+      HfFamily{"mistral3",
+               {"Mistral3ForConditionalGeneration"},
+               "",
+               mistral_keys,
+               llama_weights,
+               kNoRope,
+               "mistral",
+               kOtherParts},
+      HfFamily{"llama4",
+               {"Llama4ForConditionalGeneration"},
+               "",
+               llama4_keys,
+               llama4_weights,
+               kNoRope,
+               "llama4_text",
+               kOtherParts},
       HfFamily{"mixtral", {"MixtralForCausalLM"}, "model.", mixtral_keys, mixtral_weights, kNoRope},
       HfFamily{"qwen2_moe", {"Qwen2MoeForCausalLM"}, "model.", qwen2_moe_keys, qwen_moe_weights, kNoRope},
       HfFamily{"qwen3_moe", {"Qwen3MoeForCausalLM"}, "model.", qwen3_moe_keys, qwen_moe_weights, kNoRope},

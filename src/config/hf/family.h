@@ -39,6 +39,11 @@ struct HfFamily {
   std::vector<HfKey> (*keys)();                 // read in order
   std::vector<HfWeight> (*weights)(const Model& m);
   std::vector<std::string_view> unused;  // patterns (* and ?) of tensors without a role in the model
+  // Of a model with images, of which only the text part is trained: the family of the config in
+  // "text_config", and patterns of the tensors of the other parts, which are left out and kept by an
+  // export.
+  std::string_view text_type = {};
+  std::vector<std::string_view> other_parts = {};
 };
 
 std::span<const HfFamily> hf_families();

@@ -106,6 +106,20 @@ inline HfKey only(const std::string& name, const HfJson& value) {
           .write = [=](const Model&, HfJson& config) { config[name] = value; }};
 }
 
+// A key that files have beside another one and that says the same.
+inline HfKey repeated(const std::string& name, const std::string& of) {
+  return {.names = {name},
+          .read =
+              [=](const HfJson& config, Model&, HfProblems& problems) {
+                const HfJson* const found = find_key(config, {name});
+                const HfJson* const original = find_key(config, {of});
+                if (found != nullptr && (original == nullptr || *found != *original))
+                  problems.add("{} = {} contradicts {} = {}", name, found->dump(), of,
+                               original == nullptr ? "null" : original->dump());
+              },
+          .write = [](const Model&, HfJson&) {}};
+}
+
 // A property of every model of the family, which no key says.
 inline HfKey always(const std::function<void(Model&)>& set) {
   return {.names = {},

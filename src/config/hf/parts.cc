@@ -1,7 +1,5 @@
 #include "config/hf/parts.h"
 
-#include <optional>
-
 namespace quintet::config::hf_parts {
 
 Keys decoder_sizes() {
@@ -26,20 +24,32 @@ namespace {
 constexpr const char* kWindowed = "sliding_attention";
 constexpr const char* kFull = "full_attention";
 
-HfJson types_of(int64_t layers, int64_t window, int64_t every) {
-  const Model m{.layers = layers, .sliding_window = window, .full_attention_every = every};
+HfJson types_of(const Model& m) {
   HfJson types = HfJson::array();
-  for (int64_t i = 0; i < layers; ++i) types.push_back(m.windowed(i) ? kWindowed : kFull);
+  for (int64_t i = 0; i < m.layers; ++i) types.push_back(m.windowed(i) ? kWindowed : kFull);
   return types;
 }
+HfJson types_of(int64_t layers, int64_t window, int64_t every) {
+  return types_of(Model{.layers = layers, .sliding_window = window, .full_attention_every = every});
+}
 
-// The interval of full layers that gives the list; 0: none is full, 1: all are.
-std::optional<int64_t> interval_of(const HfJson& types, int64_t layers) {
-  int64_t every = 0;
-  for (int64_t i = 0; types.is_array() && i < static_cast<int64_t>(types.size()) && every == 0; ++i)
-    if (types[static_cast<size_t>(i)] == kFull) every = i + 1;
-  if (types == types_of(layers, every == 1 ? 0 : 1, every)) return every;
-  return std::nullopt;
+// Reads a list that `every` does not describe: another interval of full layers, or else their numbers.
+void read_types(const HfJson& types, int64_t& every, Model& m, HfProblems& problems) {
+  std::vector<int64_t> full;
+  bool known = types.is_array() && std::ssize(types) == m.layers;
+  for (int64_t i = 0; known && i < m.layers; ++i) {
+    const HfJson& type = types[static_cast<size_t>(i)];
+    if (type == kFull) full.push_back(i);
+    known = type == kFull || type == kWindowed;
+  }
+  if (!known)
+    return problems.add(
+        "layer_types = {} is not supported; only \"{}\" and \"{}\", one for each of {} layers", types.dump(),
+        kFull, kWindowed, m.layers);
+  every = full.empty() ? 0 : full[0] + 1;
+  if (types == types_of(m.layers, every == 1 ? 0 : 1, every)) return;
+  every = 0;
+  m.full_attention_layers = std::move(full);
 }
 
 }  // namespace
@@ -55,24 +65,20 @@ HfKey layer_windows(int64_t interval, const std::string& interval_key) {
                   if (const HfJson* const found = find_key(c, {interval_key, "_" + interval_key}))
                     read_value(interval_key, *found, every, problems);
                 const HfJson* const types = find_key(c, {"layer_types"});
-                if (types != nullptr && *types != types_of(m.layers, 1, every)) {
-                  const auto listed = interval_of(*types, m.layers);
-                  if (!listed)
-                    return problems.add(
-                        "layer_types = {} is not supported; only {} in every n-th of {} layers and {} in the "
-                        "others",
-                        types->dump(), kFull, m.layers, kWindowed);
-                  every = *listed;
-                }
+                if (types != nullptr && *types != types_of(m.layers, 1, every))
+                  read_types(*types, every, m, problems);
                 const HfJson* const size = find_key(c, {"sliding_window"});
-                if (size == nullptr || every == 1) return;  // no layer has a window
-                read_value("sliding_window", *size, m.sliding_window, problems);
-                if (m.sliding_window > 0) m.full_attention_every = every;
+                if (size != nullptr && every != 1)
+                  read_value("sliding_window", *size, m.sliding_window, problems);
+                if (m.sliding_window > 0)
+                  m.full_attention_every = every;
+                else
+                  m.full_attention_layers.clear();  // no layer has a window
               },
           .write =
               [=](const Model& m, HfJson& c) {
                 c["sliding_window"] = m.sliding_window > 0 ? HfJson(m.sliding_window) : HfJson();
-                c["layer_types"] = types_of(m.layers, m.sliding_window, m.full_attention_every);
+                c["layer_types"] = types_of(m);
                 if (!interval_key.empty() && m.full_attention_every > 0)
                   c[interval_key] = m.full_attention_every;
               }};

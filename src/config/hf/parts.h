@@ -29,8 +29,8 @@ HfKey kv_heads();
 HfKey head_dim(int64_t absent = 0);
 HfKey norm_eps(double absent);
 HfKey window();  // one for all layers, or null
-// Windows in all layers but every n-th, in all, or in none: layer_types, or else the interval. `interval_key`
-// may be empty; `interval` is what it is without a key.
+// Which layers have windows: layer_types, or else all but every n-th. `interval_key` may be empty; `interval`
+// is what it is without a key (0: all layers, 1: none).
 HfKey layer_windows(int64_t interval, const std::string& interval_key = "");
 HfKey attention_bias(bool absent);  // on q, k, v and o
 HfKey no_rope_layers();             // RoPE in all layers but every n-th: no_rope_layers, or else the interval

@@ -35,6 +35,40 @@ struct RopeReader {
     s.original_positions = static_cast<int64_t>(required("original_max_position_embeddings", 8192));
   }
 
+  // Factors by pair; the extension is that of the positions, which stand beside the scaling in published
+  // files.
+  void longrope(RopeScaling& s) const {
+    s.kind = RopeScalingKind::Longrope;
+    const auto factors = [&](const char* name, std::vector<double>& list) {
+      const HfJson* const found = find_key(params, {name});
+      if (found == nullptr || !found->is_array())
+        return problems.add("rope scaling of type longrope lacks the list {}", name);
+      for (const HfJson& item : *found) {
+        double factor = 0;
+        if (!read_value(fmt::format("rope: {}", name), item, factor, problems)) return;
+        list.push_back(factor);
+      }
+    };
+    factors("short_factor", s.short_factors), factors("long_factor", s.long_factors);
+    const HfJson* original = find_key(params, {"original_max_position_embeddings"});
+    if (original == nullptr) original = find_key(config, {"original_max_position_embeddings"});
+    if (original == nullptr)
+      return problems.add("rope scaling of type longrope lacks original_max_position_embeddings");
+    if (!read_value("original_max_position_embeddings", *original, s.original_positions, problems)) return;
+    int64_t positions = 0;
+    const HfJson* const longest = find_key(config, {"max_position_embeddings"});
+    if (longest != nullptr && read_value("max_position_embeddings", *longest, positions, problems) &&
+        s.original_positions > 0)
+      s.factor = static_cast<double>(positions) / static_cast<double>(s.original_positions);
+    else
+      s.factor = required("factor", 1);
+    const double derived =
+        s.factor <= 1
+            ? 1
+            : std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_positions)));
+    s.attention_factor = number("attention_factor").value_or(derived);
+  }
+
   // With latent attention, attention_factor is the factor on the scale of all of QK^T (mscale_all_dim), and
   // cos and sin stay unscaled, which they do where mscale = mscale_all_dim.
   void yarn(RopeScaling& s, bool latent) const {
@@ -69,9 +103,9 @@ struct RopeReader {
 // Keys of one set of parameters that the reader below does not know.
 void refuse_unknown(const HfJson& params, const HfRope& form, HfProblems& problems) {
   static const std::set<std::string> kKnown = {
-      "rope_theta",      "rope_type",        "type",      "factor",    "original_max_position_embeddings",
-      "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
-      "mscale",          "mscale_all_dim"};
+      "rope_theta",      "rope_type",        "type",         "factor",     "original_max_position_embeddings",
+      "low_freq_factor", "high_freq_factor", "beta_fast",    "beta_slow",  "attention_factor",
+      "mscale",          "mscale_all_dim",   "short_factor", "long_factor"};
   for (const auto& [key, value] : params.items()) {
     const bool neutral = value.is_null() || (key == "truncate" && value.is_boolean()) ||
                          (key == "partial_rotary_factor" && (value == 1.0 || !form.share_keys.empty()));
@@ -90,9 +124,12 @@ void read_scaling(const HfJson& config, const HfJson& params, Model& m, HfProble
     reader.llama3(m.rope_scaling);
   else if (*kind == "yarn")
     reader.yarn(m.rope_scaling, m.mla.kv_rank > 0);
+  else if (*kind == "longrope" || *kind == "su")  // the first files of Phi-3 say "su"
+    reader.longrope(m.rope_scaling);
   else
     problems.add(
-        "rope scaling of type {} is not supported; only \"default\", \"linear\", \"llama3\" and \"yarn\"",
+        "rope scaling of type {} is not supported; only \"default\", \"linear\", \"llama3\", \"yarn\" and "
+        "\"longrope\"",
         kind->dump());
 }
 
@@ -167,6 +204,12 @@ void write_set(const Model& m, HfJson& p, const HfRope& form) {
     return;
   }
   p["original_max_position_embeddings"] = s.original_positions;
+  if (s.kind == RopeScalingKind::Longrope) {
+    p["rope_type"] = "longrope";
+    p["short_factor"] = s.short_factors, p["long_factor"] = s.long_factors;
+    p["attention_factor"] = s.attention_factor;
+    return;
+  }
   if (s.kind == RopeScalingKind::Llama3) {
     p["rope_type"] = "llama3";
     p["low_freq_factor"] = s.low_freq_factor, p["high_freq_factor"] = s.high_freq_factor;
@@ -189,6 +232,8 @@ void write_set(const Model& m, HfJson& p, const HfRope& form) {
 void write_rope(const Model& m, HfJson& config, const HfRope& form) {
   HfJson& p = config["rope_parameters"] = HfJson::object();
   write_set(m, form.by_layer_type ? p["full_attention"] : p, form);
+  if (m.rope_scaling.kind == RopeScalingKind::Longrope)
+    config["original_max_position_embeddings"] = m.rope_scaling.original_positions;
   if (!form.by_layer_type) return;
   const double theta = m.local_rope_theta > 0 ? m.local_rope_theta : m.rope_theta;
   p["sliding_attention"] = {{"rope_theta", theta}, {"rope_type", "default"}};

@@ -22,7 +22,7 @@ const std::vector<Kernel>& generate_kernels() {
        [](const Bound& b, bool) {
          decode::cached_attention(
              b, [&]<class T>(T, const kernels::CachedAttention& a, const T* q, const T* keys, const T* values,
-                             T* k_cache, T* v_cache, T* o) {
+                             T* k_cache, T* v_cache, T* o, std::byte* lse) {
                const auto append = [&](const T* rows, int64_t width, int64_t stride, T* cache) {
                  k::cache_append(reinterpret_cast<const std::byte*>(rows), a.tokens,
                                  width * int64_t{sizeof(T)}, stride * int64_t{sizeof(T)}, a.pages,
@@ -30,7 +30,8 @@ const std::vector<Kernel>& generate_kernels() {
                };
                append(keys, a.kv_heads * a.d, a.k_row, k_cache);
                append(values, a.kv_heads * a.dv, a.v_row, v_cache);
-               k::cached_attention<T>(a, q, k_cache, v_cache, o, b.workspace, *b.pool);
+               k::cached_attention<T>(a, q, k_cache, v_cache, o, b.workspace, *b.pool,
+                                      reinterpret_cast<k::Stat<T>*>(lse));
              });
        }},
       {&graph::kTakeRows,

@@ -13,8 +13,10 @@ void muon_momentum(const Bound& b, bool) {
   const UpdateScalars s = update_scalars(b);
   if (*s.ok == 0) return;
   const double momentum = b.instr->attrs.real("momentum");
-  with_momentum_ranges(b, [&](auto* m, const auto* gradient, int64_t count) {
-    k::muon_momentum(m, gradient, count, *s.clip_scale, momentum, *b.pool);
+  with_momentum_ranges(b, [&](auto* m, const auto* gradient, int64_t count, const kernels::Origin& origin) {
+    const k::Rounding rounding{origin, static_cast<int64_t>(*s.count)};
+    k::muon_momentum(m, gradient, count, *s.clip_scale, momentum, origin.random() ? &rounding : nullptr,
+                     *b.pool);
   });
 }
 

@@ -83,16 +83,20 @@ void clip_scale(const Bound& b, bool) {
   *s.ok = ok;
   *s.update_count += ok;
   // An overflow that a smaller loss scale may avoid does not mean divergence.
-  const bool overflow = !all_finite && s.window > 0 && finite_loss && *s.loss_scale > 1;
+  const bool overflow = !all_finite && s.window > 0 && finite_loss && *s.loss_scale > s.least;
   *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !overflow;
   *s.skipped_total += !ok;
   if (s.window == 0) return;
   *s.good_steps = all_finite ? *s.good_steps + 1 : 0;
-  if (!all_finite) *s.loss_scale = std::max(*s.loss_scale / 2, 1.0);
-  if (*s.good_steps >= static_cast<double>(s.window)) {
+  const bool grows = *s.good_steps >= static_cast<double>(s.window);
+  const double overflows = (s.overflows != nullptr ? *s.overflows : 0) + !all_finite;
+  if (!all_finite && overflows >= static_cast<double>(s.hysteresis))
+    *s.loss_scale = std::max(*s.loss_scale / 2, s.least);
+  if (grows) {
     *s.loss_scale *= 2;
     *s.good_steps = 0;
   }
+  if (s.overflows != nullptr) *s.overflows = grows ? 0 : overflows;
 }
 
 // Calls kernel(range, scalars) for every range; `scalars` are `rule` with those of the step and of the range.

@@ -17,6 +17,7 @@
 #include "kernels/cuda/elementwise/pointwise.h"
 #include "kernels/cuda/optimizer/optimizer.h"
 #include "kernels/cuda/support/fill.h"
+#include "kernels/cuda/support/host_signal.h"
 #include "kernels/cuda/support/touched_bytes.h"
 
 namespace quintet::exec::cuda {
@@ -329,8 +330,11 @@ void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, 
   compute.record(fork_);
   for (size_t s = 1; s < streams_.size(); ++s)
     if (p.plan.lane_used[s]) streams_[s].wait(fork_);
+  Passes passes;
   for (size_t i = 0; i < expanded.issues.size(); ++i) {
     const LaunchPlan::Step& step = p.plan.steps[i];
+    const Instr& instr = instr_of(program_, expanded.issues[i]);
+    const bool skipped = instr.repeated && passes.now >= passes.count;
     const LaunchPlan::Piece* const piece =
         replays && step.piece >= 0 ? &p.plan.pieces[static_cast<size_t>(step.piece)] : nullptr;
     if (piece != nullptr && piece->issues.front() != static_cast<int>(i)) continue;  // part of a launch
@@ -338,18 +342,23 @@ void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, 
     if (step.changes_saved) stream.wait_outside(staged_);
     for (int w = 0; w < step.num_waits; ++w)
       stream.wait(p.events[static_cast<size_t>(p.plan.waits[static_cast<size_t>(step.first_wait + w)])]);
-    const InstrKind kind = instr_of(program_, expanded.issues[i]).kind;
-    const bool timed = timer != nullptr && kind != InstrKind::Free;
+    const bool timed = timer != nullptr && !skipped && does_work(instr);
     if (timed) timer->begin(i, stream);
-    if (piece != nullptr)
+    if (skipped) {  // what it waits for, and its event, are relied on by later ones
+    } else if (piece != nullptr) {
       enqueue_piece(expanded, p, *piece);
-    else
+    } else if (instr.kind == InstrKind::Repeat) {
+      passes = begin_passes(expanded, p, i);
+    } else if (instr.kind == InstrKind::End) {
+      if (next_pass(passes)) i = passes.begin;
+    } else {
       enqueue_instr(expanded, p, i);
+    }
     if (timed) timer->end(stream);
     const int event =
         piece != nullptr ? p.plan.steps[static_cast<size_t>(piece->issues.back())].event : step.event;
     if (event >= 0) stream.record(p.events[static_cast<size_t>(event)]);
-    if (kind == InstrKind::Collective) progress_.mark(step.lane, i, stream.handle());
+    if (!skipped && instr.kind == InstrKind::Collective) progress_.mark(step.lane, i, stream.handle());
   }
   for (size_t s = 1; s < streams_.size(); ++s)
     if (p.plan.lane_used[s]) {
@@ -380,8 +389,30 @@ void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, si
       break;
     case InstrKind::Repeat:
     case InstrKind::End:
-      base::fail_internal("further passes of experts do not run on GPUs yet");
+      break;  // enqueue
   }
+}
+
+CudaExecutor::Passes CudaExecutor::begin_passes(const Expanded& expanded, const Prepared& p, size_t i) {
+  const Issue& issue = expanded.issues[i];
+  const LaunchPlan::Step& step = p.plan.steps[i];
+  const Bound& b = bound_[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
+  const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
+  auto* const count = reinterpret_cast<int32_t*>(p.counts.data() + step.passes);
+  if (step.reads_passes) {
+    stream.copy(count, arena_ + step.passes_offset, int64_t{sizeof(*count)});
+    stream.record(counted_);
+    wait_for(counted_);
+  }
+  Passes passes{.begin = i, .count = *count, .current = b.output<uint32_t>(0), .stream = &stream};
+  next_pass(passes);
+  return passes;
+}
+
+bool CudaExecutor::next_pass(Passes& passes) {
+  if (++passes.now >= passes.count) return false;
+  kernels::cuda::mark(passes.current, static_cast<uint32_t>(passes.now), passes.stream->handle());
+  return true;
 }
 
 void CudaExecutor::run_collective(const Bound& b, const Prepared& p, const LaunchPlan::Step& step) {
@@ -426,6 +457,8 @@ void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm,
     if (step.reads_back) {
       stream.copy(host, b.in[1], send);
       stream.copy(host + send, b.in[2], received);
+      if (step.reads_passes)
+        stream.copy(p.counts.data() + step.passes, arena_ + step.passes_offset, int64_t{sizeof(int32_t)});
       stream.record(counted_);
       wait_for(counted_);
     }

@@ -105,6 +105,16 @@ class CudaExecutor : public Executor {
   void enqueue(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
   void enqueue_piece(const program::Expanded& expanded, Prepared& p, const LaunchPlan::Piece& piece);
   void enqueue_instr(const program::Expanded& expanded, const Prepared& p, size_t issue);
+  // The further passes over experts that are being enqueued (program::InstrKind::Repeat).
+  struct Passes {
+    size_t begin = 0;  // issue
+    int32_t count = 1, now = 0;
+    uint32_t* current = nullptr;  // `now` on the device
+    const device::cuda::Stream* stream = nullptr;
+  };
+  // Waits for the device if the number of passes is not known yet.
+  Passes begin_passes(const program::Expanded& expanded, const Prepared& p, size_t issue);
+  static bool next_pass(Passes& passes);
   void run_collective(const Bound& bound, const Prepared& p, const LaunchPlan::Step& step);
   void exchange_rows(const Bound& bound, comm::DeviceCommunicator& comm, const Prepared& p,
                      const LaunchPlan::Step& step);

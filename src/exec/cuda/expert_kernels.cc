@@ -26,6 +26,10 @@ const std::vector<Kernel>& expert_kernels() {
        [](const Bound& b, bool) {
          decode::route(b, [&](auto... a) { k::route(a..., b.workspace, b.stream); });
        }},
+      {&graph::kSplitRows,
+       [](const Bound& b, bool) {
+         decode::split_rows(b, [&](auto... a) { k::split_rows(a..., b.workspace, b.stream); });
+       }},
       {&graph::kPack,
        [](const Bound& b, bool) {
          decode::pack(b, [&](auto... a) { k::pack_rows(a..., b.workspace, b.stream); });

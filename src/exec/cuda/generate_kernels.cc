@@ -14,11 +14,17 @@ namespace k = kernels::cuda;
 
 void cached_attention(const Bound& b, bool) {
   auto* const counters = reinterpret_cast<uint32_t*>(const_cast<std::byte*>(b.constants));
-  decode::cached_attention(
-      b, [&]<class T>(T, auto... a) { k::cached_attention<T>(a..., b.workspace, counters, b.stream); });
+  decode::cached_attention(b, [&]<class T>(T, const kernels::CachedAttention& a, const T* q, const T* keys,
+                                           const T* values, T* k_cache, T* v_cache, T* o, std::byte*) {
+    k::cached_attention<T>(a, q, keys, values, k_cache, v_cache, o, b.workspace, counters, b.stream);
+  });
 }
 
 void prepare_cached_attention(Bound& b) {
+  if (b.instr->out.size() > 3)
+    base::fail_user(
+        "generating text with attention sinks (model.attention_sinks) is not supported on CUDA yet; use "
+        "--device cpu");
   const auto count = k::cached_attention_counters(decode::cached_attention_sizes(*b.instr));
   const std::vector<uint32_t> zeros(static_cast<size_t>(count), 0);
   b.constants = b.libraries->upload(std::as_bytes(std::span(zeros)));

@@ -48,11 +48,11 @@ void prepare_linear_dw(Bound& b) {
   if (b.instr->accumulate != Accumulate::Never) tune(b, linear_dw_args(b, true));
 }
 
-void run_all(const Bound& b, const std::vector<GemmArgs>& products) {
-  for (const GemmArgs& p : products) run_gemm(b, p);
+void run_all(const Bound& b, const std::vector<GemmArgs>& gemms) {
+  for (const GemmArgs& p : gemms) run_gemm(b, p);
 }
-void tune_all(Bound& b, const std::vector<GemmArgs>& products) {
-  for (const GemmArgs& p : products) tune(b, p);
+void tune_all(Bound& b, const std::vector<GemmArgs>& gemms) {
+  for (const GemmArgs& p : gemms) tune(b, p);
 }
 
 void linears(const Bound& b, bool) { run_all(b, linears_gemms(b, Join::Yes)); }

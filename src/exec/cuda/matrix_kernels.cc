@@ -13,8 +13,8 @@ namespace k = kernels::cuda;
 void muon_momentum(const Bound& b, bool) {
   const UpdateScalars s = update_scalars(b);
   const double momentum = b.instr->attrs.real("momentum");
-  with_momentum_ranges(b, [&](auto* m, const auto* gradient, int64_t count) {
-    k::muon_momentum(m, gradient, count, s.clip_scale, s.ok, momentum, b.stream);
+  with_momentum_ranges(b, [&](auto* m, const auto* gradient, int64_t count, const kernels::Origin& origin) {
+    k::muon_momentum(m, gradient, count, s.clip_scale, s.ok, s.count, momentum, origin, b.stream);
   });
 }
 

@@ -147,29 +147,49 @@ class Planner {
            i.in.size() > 1 && i.attrs.integer("pad") == 0;
   }
 
-  // Counts that were read back stay valid until something is written where they are stored.
+  // Counts that were read back stay valid until something is written where they are stored. What is read back
+  // in a pass that may not run is not known after it.
   void counts() {
     std::map<std::pair<Bytes, Bytes>, int64_t> places;
-    std::map<std::pair<Bytes, Bytes>, bool> known;
+    std::map<std::pair<Bytes, Bytes>, bool> known, before_repeat;
+    std::map<Bytes, const program::Operand*> passes;  // by the counts to send, written together with them
+    const auto read_passes = [&](size_t i, const program::Operand& number) {
+      const std::pair key(bytes_of(number), Bytes{});
+      const auto [place, is_new] = places.try_emplace(key, plan_.counts_bytes);
+      if (is_new) plan_.counts_bytes += number.bytes();
+      plan_.steps[i].passes = place->second;
+      plan_.steps[i].reads_passes = !std::exchange(known[key], true);
+      plan_.steps[i].passes_offset = key.first.begin;
+    };
     for (size_t i = 0; i < e_.issues.size(); ++i) {
       const Instr& instr = this->instr(i);
+      if (instr.kind == InstrKind::Repeat) {
+        read_passes(i, instr.in[0]);
+        before_repeat = known;
+      }
+      if (instr.kind == InstrKind::End)
+        for (auto& [key, is_known] : known) is_known = is_known && before_repeat[key];
       if (exchanges_by_counts(instr)) {
         const std::pair key(bytes_of(instr.in[1]), bytes_of(instr.in[2]));
         const auto [place, is_new] = places.try_emplace(key, plan_.counts_bytes);
         if (is_new) plan_.counts_bytes += instr.in[1].bytes() + instr.in[2].bytes();
         plan_.steps[i].counts = place->second;
         plan_.steps[i].reads_back = !std::exchange(known[key], true);
+        const auto number = passes.find(key.first);
+        if (plan_.steps[i].reads_back && !instr.repeated && number != passes.end())
+          read_passes(i, *number->second);
       }
       const auto written = [&](const Bytes& w) {
         for (auto& [key, is_known] : known)
           if (key.first.meets(w) || key.second.meets(w)) is_known = false;
       };
-      if (known.empty()) continue;
       for (const program::Operand& o : instr.out) written(bytes_of(o));
       if (instr.kind == InstrKind::Free) {
         const program::Buffer& freed = p_.buffer(instr.frees);
         written({freed.offset, freed.offset + freed.bytes});
       }
+      if (instr.kind == InstrKind::Compute && instr.op == &graph::kSplitRows && !instr.repeated)
+        passes[bytes_of(instr.out[1])] = &instr.out[3];
     }
   }
 
@@ -200,7 +220,7 @@ class Planner {
       const LaunchPlan::Step& step = plan_.steps[i];
       if (step.lane != 0) continue;
       const InstrKind kind = instr(i).kind;
-      const bool fits = kind == InstrKind::Compute || kind == InstrKind::Free;
+      const bool fits = (kind == InstrKind::Compute || kind == InstrKind::Free) && !instr(i).repeated;
       if (!fits || step.num_waits > 0 || step.changes_saved) finish();
       if (!fits) continue;
       now.push_back(static_cast<int>(i));

@@ -4,7 +4,8 @@
 // A row exchange by counts is launched by the host once it knows how many rows go where, so an expansion with
 // such exchanges is not one graph (with padded experts it is). The host reads the counts of a layer back
 // once: the exchanges of its rows, weights and gradients all use them. The work of the compute stream between
-// waits and events is replayed as separate graphs, the pieces.
+// waits and events is replayed as separate graphs, the pieces. Further passes over experts (Repeat) are
+// launched one by one, as often as the host has read that they are needed.
 #pragma once
 
 #include <string>
@@ -28,6 +29,11 @@ struct LaunchPlan {
     // transfers them there.
     int64_t counts = -1;
     bool reads_back = false;
+    // The number of passes over experts: where in that memory. A Repeat that does not transfer it finds it
+    // there: the exchange of the first pass has transferred it, with its counts.
+    int64_t passes = -1;
+    bool reads_passes = false;
+    int64_t passes_offset = 0;  // in the arena
   };
   std::vector<Step> steps;  // by issue
   std::vector<int> waits;

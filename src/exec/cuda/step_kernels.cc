@@ -74,8 +74,10 @@ void clip_scale(const Bound& b, bool) {
                  .skipped_in_row = s.skipped_in_row,
                  .skipped_total = s.skipped_total,
                  .loss_scale = s.loss_scale,
-                 .good_steps = s.good_steps},
-                s.max_norm, s.window, s.largest, b.stream);
+                 .good_steps = s.good_steps,
+                 .overflows = s.overflows},
+                s.max_norm, {.window = s.window, .least = s.least, .hysteresis = s.hysteresis}, s.largest,
+                b.stream);
 }
 
 // Calls launch(ranges, scalars) for all ranges of an update at once; `scalars` are `rule` with those of the
@@ -157,7 +159,8 @@ void lars_norms(const Bound& b, bool) {
   });
 }
 void lars(const Bound& b, bool) {
-  const auto rule = lars_rule<k::LarsScalars>(*b.instr);
+  auto rule = lars_rule<k::LarsScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
   update(b, rule.momentum > 0 ? 1 : 0, rule,
          [&](auto ranges, const auto& s) { k::lars(ranges, s, b.stream); });
 }

@@ -30,8 +30,8 @@ class CudaExecutor::Timer {
   const program::Expanded& expanded_;
   device::cuda::Event origin_;
   int64_t origin_ns_ = 0;
-  std::vector<Timed> timed_;  // in the order of issue
-  size_t next_ = 0;
+  std::vector<Timed> timed_;  // in the order of launch; repeated issues occur several times
+  size_t next_ = 0;           // the first that is not used
 };
 
 }  // namespace quintet::exec::cuda

@@ -61,6 +61,11 @@ int64_t cuda_route_bytes(const Instr& i) {
   const Type& kept = i.in[0].type;
   return kernels::cuda::route_workspace_bytes(kept.size(0), kept.size(1), i.out[1].type.size(0));
 }
+int64_t cuda_split_rows_bytes(const Instr& i) {
+  const int64_t all = i.attrs.integer("all_experts");
+  return kernels::cuda::split_rows_workspace_bytes(
+      {.members = i.in[1].type.size(0) / all, .all_experts = all});
+}
 int64_t cuda_pack_bytes(const Instr& i) {
   return kernels::cuda::pack_rows_workspace_bytes(i.in[0].type.size(0), i.attrs.integer("choices"));
 }
@@ -97,6 +102,7 @@ kernels::GroupedArgs grouped_linear_dw_args(const Operands& b, bool accumulate) 
 const std::vector<Scratch>& expert_scratch() {
   static const std::vector<Scratch> table = {
       {&graph::kRoute, route_bytes, cuda_route_bytes},
+      {&graph::kSplitRows, nullptr, cuda_split_rows_bytes},
       {&graph::kPack, nullptr, cuda_pack_bytes},
       {&graph::kUnpack, unpack_bytes, cuda_unpack_bytes},
       {&graph::kRegroup, regroup_bytes, cuda_regroup_bytes},

@@ -28,13 +28,14 @@ inline kernels::CachedAttention cached_attention_sizes(const program::Instr& i) 
       .pages = paged(nullptr, k, i.attrs.integer("pages_per_sequence")),
       .scores = {.window = i.attrs.integer("window"),
                  .scale = i.attrs.real("scale"),
-                 .soft_cap = i.attrs.find("soft_cap") != nullptr ? i.attrs.real("soft_cap") : 0},
+                 .soft_cap = i.attrs.find("soft_cap") != nullptr ? i.attrs.real("soft_cap") : 0,
+                 .chunk = i.attrs.find("chunk") != nullptr ? i.attrs.integer("chunk") : 0},
       .sequences = nullptr,
       .positions = nullptr};
   return a;
 }
 
-// The kernel gets sizes, q, k, v, the caches and o.
+// The kernel gets sizes, q, k, v, the caches, o, and where lse is stored, or null.
 template <class K>
 void cached_attention(const Operands& b, K&& kernel) {
   kernels::CachedAttention a = cached_attention_sizes(*b.instr);
@@ -46,7 +47,8 @@ void cached_attention(const Operands& b, K&& kernel) {
     T* const q = b.input<T>(5);
     T* const k = b.in.size() == 6 ? q + a.heads * a.d : b.input<T>(6);
     T* const v = b.in.size() == 6 ? k + a.kv_heads * a.d : b.input<T>(7);
-    kernel(t, a, q, k, v, b.input<T>(0), b.input<T>(1), b.output<T>(0));
+    kernel(t, a, q, k, v, b.input<T>(0), b.input<T>(1), b.output<T>(0),
+           b.out.size() > 3 ? b.out[3] : nullptr);
   });
 }
 

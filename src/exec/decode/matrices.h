@@ -27,13 +27,16 @@ void with_matrix_type(base::DType t, F&& fn) {
   base::fail_internal("no Newton-Schulz in {}", base::to_string(t));
 }
 
-// Calls fn(momentum, gradient, count) for each range of a muon_momentum.
+// Calls fn(momentum, gradient, count, origin) for each range of a muon_momentum.
 template <class F>
 void with_momentum_ranges(const Operands& b, F&& fn) {
   with_momentum_types(b.out_type(0).dtype, b.in_type(0).dtype, [&]<class V, class G>(V, G) {
-    for (const program::FlatRange& r : program::flat_ranges(*b.instr)) {
+    const std::vector<program::FlatRange> ranges = program::flat_ranges(*b.instr);
+    const std::vector<kernels::Origin> origins = update_origins(*b.instr, ranges.size());
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const program::FlatRange& r = ranges[i];
       const auto group = static_cast<size_t>(r.operand);
-      fn(b.output<V>(group) + r.first, b.input<const G>(group) + r.first, r.count);
+      fn(b.output<V>(group) + r.first, b.input<const G>(group) + r.first, r.count, origins[i]);
     }
   });
 }

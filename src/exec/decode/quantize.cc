@@ -14,14 +14,14 @@ using program::Instr;
 
 namespace {
 
-int64_t product_of(const Type& t, size_t begin, size_t end) {
+int64_t elements_of(const Type& t, size_t begin, size_t end) {
   int64_t n = 1;
   for (size_t i = begin; i < end; ++i) n *= t.dims[i].size;
   return n;
 }
 
 int64_t contracted(const Type& t, const graph::Attrs& attrs) {
-  return product_of(t, t.dims.size() - static_cast<size_t>(attrs.integer("contracted")), t.dims.size());
+  return elements_of(t, t.dims.size() - static_cast<size_t>(attrs.integer("contracted")), t.dims.size());
 }
 
 // The address of scale `index`'s reciprocal.
@@ -39,7 +39,7 @@ std::vector<kernels::QuantizePart> quantize_parts(const Operands& b) {
   const auto rows = static_cast<size_t>(b.instr->attrs.integer("rows"));
   std::vector<kernels::QuantizePart> parts;
   for (size_t i = 0; i + 1 < b.instr->in.size(); ++i)
-    parts.push_back({b.in.empty() ? nullptr : b.in[i], product_of(b.in_type(i), 0, rows)});
+    parts.push_back({b.in.empty() ? nullptr : b.in[i], elements_of(b.in_type(i), 0, rows)});
   return parts;
 }
 
@@ -90,7 +90,7 @@ kernels::QuantizeArgs quantize_args(const Operands& b, const std::vector<kernels
   for (const kernels::QuantizePart& p : parts) rows += p.rows;
   const auto row_dims = static_cast<size_t>(b.instr->attrs.integer("rows"));
   kernels::QuantizeArgs args =
-      fused_quantize_args(b, 0, rows, product_of(x, row_dims, x.dims.size()), accumulate);
+      fused_quantize_args(b, 0, rows, elements_of(x, row_dims, x.dims.size()), accumulate);
   args.parts = parts;
   // The last shard of a vocabulary that is not divisible ends in padding.
   const int64_t count = rows * args.columns;
@@ -150,7 +150,7 @@ AmaxOperands amax_operands(const Operands& b) {
 
 namespace {
 
-// Of the whole product: parts may be joined or not.
+// Of the whole GEMM: parts may be joined or not.
 int64_t scaled_cpu_bytes(const Instr& i, int threads) {
   const std::vector<kernels::ScaledGemmArgs> gemms = scaled_gemms({.instr = &i, .in = {}, .out = {}}, false);
   kernels::ScaledGemmArgs whole = gemms.front();

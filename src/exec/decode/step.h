@@ -4,6 +4,7 @@
 
 #include "exec/operands.h"
 #include "exec/with_type.h"
+#include "kernels/trust_ratio.h"
 #include "kernels/update_ranges.h"
 #include "program/flat_ranges.h"
 
@@ -52,12 +53,19 @@ S lion_rule(const program::Instr& instr) {
   return s;
 }
 
+inline kernels::RatioLimits ratio_limits(const program::Instr& instr) {
+  if (instr.attrs.find("ratio_limits") == nullptr) return {};
+  const std::vector<double>& limits = instr.attrs.reals("ratio_limits");
+  return {.least = limits.at(0), .most = limits.at(1)};
+}
+
 template <class S>
 S lamb_rule(const program::Instr& instr) {
   S s;
   s.beta1 = instr.attrs.real("beta1");
   s.beta2 = instr.attrs.real("beta2");
   s.eps = instr.attrs.real("eps");
+  s.limits = ratio_limits(instr);
   return s;
 }
 template <class S>
@@ -65,6 +73,7 @@ S lars_rule(const program::Instr& instr) {
   S s;
   s.momentum = instr.attrs.real("momentum");
   s.trust = instr.attrs.real("trust");
+  s.limits = ratio_limits(instr);
   return s;
 }
 
@@ -75,12 +84,17 @@ struct ClipOperands {
   const double *count, *loss_limit, *norm_limit;  // null: no guard against spikes
   double *norm, *clip_scale, *ok;
   double *loss_scale, *update_count, *skipped_in_row, *skipped_total, *good_steps;
-  double max_norm;  // 0: no limit
-  bool largest;     // sum_squares is the largest absolute element
-  int64_t window;   // 0: the loss scale is constant
+  double* overflows;   // null: hysteresis is 1
+  double max_norm;     // 0: no limit
+  bool largest;        // sum_squares is the largest absolute element
+  int64_t window;      // 0: the loss scale is constant
+  double least;        // the loss scale is never halved below this
+  int64_t hysteresis;  // non-finite steps before the loss scale is halved
 };
 inline ClipOperands clip_operands(const Operands& b) {
-  const bool guarded = b.instr->in.size() > 7;
+  const graph::Attrs& attrs = b.instr->attrs;
+  const bool tolerant = attrs.find("hysteresis") != nullptr;
+  const bool guarded = b.instr->in.size() > (tolerant ? 8 : 7);
   return {.sum_squares = b.input<double>(0),
           .loss = b.input<double>(1),
           .count = guarded ? b.input<double>(7) : nullptr,
@@ -94,9 +108,12 @@ inline ClipOperands clip_operands(const Operands& b) {
           .skipped_in_row = b.output<double>(5),
           .skipped_total = b.output<double>(6),
           .good_steps = b.output<double>(7),
-          .max_norm = b.instr->attrs.real("max_norm"),
-          .largest = b.instr->attrs.find("largest") != nullptr,
-          .window = b.instr->attrs.integer("window")};
+          .overflows = tolerant ? b.output<double>(8) : nullptr,
+          .max_norm = attrs.real("max_norm"),
+          .largest = attrs.find("largest") != nullptr,
+          .window = attrs.integer("window"),
+          .least = attrs.find("least") != nullptr ? attrs.real("least") : 1.0,
+          .hysteresis = tolerant ? attrs.integer("hysteresis") : 1};
 }
 
 // swap_blocks: [a, b] blocks become [b, a].

@@ -7,11 +7,12 @@
 // with the rows stored. The results are the states themselves: they always share their bytes.
 //
 // cached_attention: k_cache, v_cache, table, sequences, positions, q[tokens, heads, d], k[tokens, kv_heads,
-// d], v[tokens, kv_heads, dv] -> o[tokens, heads, dv] and the caches, in which k and v are stored first. The
-// query of a row sees positions up to its own, at most `window` back (0: all). Heads are sharded as in
-// ops/attention.cc. In local graphs q, k and v may be packed in one value [tokens, heads + 2 kv_heads, d]
-// with d = dv (passes/pack.h); attributes heads and kv_heads are then given. No two rows may have the same
-// sequence.
+// d], v[tokens, kv_heads, dv] -> o[tokens, heads, dv] and the caches, in which k and v are stored first.
+// The query of a row sees positions up to its own, at most `window` back (0: all), or with `chunk` those of
+// its own chunk of positions. With lse = 1 there is a fourth result, lse[heads, tokens], as in
+// ops/attention.cc, for ops/attention_sink.cc. Heads are sharded as in ops/attention.cc. In local graphs q,
+// k and v may be packed in one value [tokens, heads + 2 kv_heads, d] with d = dv (passes/pack.h);
+// attributes heads and kv_heads are then given. No two rows may have the same sequence.
 //
 // take_rows: x[tokens, ...], rows[tokens=n] -> the rows of x, in order.
 //
@@ -77,6 +78,8 @@ Cost cost_append(const std::vector<Type>& in, const std::vector<Type>&, const At
   return {.flops = 0, .bytes = bytes};
 }
 
+bool returns_lse(const Attrs& attrs) { return attrs.find("lse") != nullptr && attrs.integer("lse") != 0; }
+
 constexpr size_t kQuery = 5;  // the first operand of cached_attention after the caches and indices
 
 // q, k and v, unpacked.
@@ -112,16 +115,21 @@ std::vector<Type> infer_attention(const std::vector<Type>& in, const Attrs& attr
              to_string(in[2]), to_string(in[3]), to_string(in[4]));
   Type o = q;
   o.dims[2] = v.dims[2];
-  return {o, in[0], in[1]};
+  if (!returns_lse(attrs)) return {o, in[0], in[1]};
+  return {o, in[0], in[1], Type(base::accumulator_of(q.dtype), {q.dims[1], q.dims[0]})};
 }
 
 // The caches are the same on all ranks that share their KV heads.
-std::vector<OpDim> dims_attention(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+std::vector<OpDim> dims_attention(const std::vector<Type>& in, const std::vector<Type>&, const Attrs& attrs) {
   if (in.size() == kQuery + 1) return {};  // packed: local already
-  return {{.key = Dim::KvHeads, .in = {2, 2, kAbsent, kAbsent, kAbsent, 1, 1, 1}, .out = {1, 2, 2}},
-          {.key = Dim::Heads,
-           .in = {kAbsent, kAbsent, kAbsent, kAbsent, kAbsent, 1, kAbsent, kAbsent},
-           .out = {1, kReplicated, kReplicated}}};
+  std::vector<OpDim> dims = {
+      {.key = Dim::KvHeads, .in = {2, 2, kAbsent, kAbsent, kAbsent, 1, 1, 1}, .out = {1, 2, 2}},
+      {.key = Dim::Heads,
+       .in = {kAbsent, kAbsent, kAbsent, kAbsent, kAbsent, 1, kAbsent, kAbsent},
+       .out = {1, kReplicated, kReplicated}}};
+  if (returns_lse(attrs))
+    for (OpDim& d : dims) d.out.push_back(0);
+  return dims;
 }
 
 // As if all pages were full: how many rows a sequence has is known in the step only.
@@ -211,6 +219,8 @@ const OpDef kCachedAttention = {.name = "cached_attention",
                                           {"scale", AttrKind::Real},
                                           {"pages_per_sequence", AttrKind::Integer},
                                           {"soft_cap", AttrKind::Real, true},
+                                          {"chunk", AttrKind::Integer, true},
+                                          {"lse", AttrKind::Integer, true},
                                           {"heads", AttrKind::Integer, true},
                                           {"kv_heads", AttrKind::Integer, true}},
                                 .infer = infer_attention,

@@ -82,6 +82,7 @@ const OpDef kMuon = {.name = "muon",
                                {"each", AttrKind::Integer},
                                {"rows", AttrKind::Integer},
                                {"scale", AttrKind::Real},
+                               {"seed", AttrKind::Integer, /*optional=*/true},
                                {"ranges", AttrKind::Integers}},
                      .infer = updated,
                      .cost = cost_by_bytes,
@@ -90,11 +91,15 @@ const OpDef kMuon = {.name = "muon",
                      .op_class = OpClass::Optimizer};
 
 // Programs only, from here on.
-// gradients, lr, clip scale, ok, update count -> for each gradient: momentum
+// gradients, lr, clip scale, ok, update count -> for each gradient: momentum. Seed and origins as in
+// update.cc.
 const OpDef kMuonMomentum = {.name = "muon_momentum",
                              .min_inputs = 5,
                              .max_inputs = kAnyNumber,
-                             .attrs = {{"momentum", AttrKind::Real}, {"ranges", AttrKind::Integers}},
+                             .attrs = {{"momentum", AttrKind::Real},
+                                       {"seed", AttrKind::Integer, /*optional=*/true},
+                                       {"origins", AttrKind::Integers, /*optional=*/true},
+                                       {"ranges", AttrKind::Integers}},
                              .infer = same,
                              .cost = cost_momentum,
                              .step = {.kind = StepKind::Update},

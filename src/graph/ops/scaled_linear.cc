@@ -23,7 +23,7 @@ namespace {
 
 size_t contracted_of(const Attrs& attrs) { return static_cast<size_t>(attrs.integer("contracted")); }
 
-Type product(std::string_view op, const std::vector<Type>& in, const Attrs& attrs) {
+Type gemm_result(std::string_view op, const std::vector<Type>& in, const Attrs& attrs) {
   const Type &a = in[0], &b = in[1], &scales = in[2];
   const size_t k = contracted_of(attrs);
   OP_REQUIRE(op,
@@ -46,7 +46,7 @@ Type product(std::string_view op, const std::vector<Type>& in, const Attrs& attr
 }
 
 std::vector<Type> with_addend(std::string_view op, const std::vector<Type>& in, const Attrs& attrs) {
-  const Type y = product(op, in, attrs);
+  const Type y = gemm_result(op, in, attrs);
   OP_REQUIRE(op, in.size() < 4 || in[3] == y, "expects an addend like the result {}, got {}", to_string(y),
              to_string(in[3]));
   return {y};
@@ -58,7 +58,7 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs& attrs) {
   return with_addend("scaled_linear_dx", in, attrs);
 }
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
-  const Type dw = product("scaled_linear_dw", in, attrs);
+  const Type dw = gemm_result("scaled_linear_dw", in, attrs);
   if (attrs.find("parts") == nullptr) return {dw};
   return split_parts("scaled_linear_dw", dw, attrs);
 }

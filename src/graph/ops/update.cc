@@ -18,14 +18,17 @@ constexpr AttrSpec kDecayRamp = {"decay_ramp", AttrKind::Integer, /*optional=*/t
 constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
                    kOrigins = {"origins", AttrKind::Integers, /*optional=*/true};
 
+// Least and largest ratio of norms; a largest of 0 is no limit.
+constexpr AttrSpec kRatioLimits = {"ratio_limits", AttrKind::Reals, /*optional=*/true};
+
 // lr, clip scale, ok, update count and, with a ramp, the factor on weight decay
 size_t num_scalars(const Attrs& attrs) { return attrs.find("decay_ramp") != nullptr ? 5 : 4; }
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
 std::vector<Type> same_types(const std::vector<Type>& in, const Attrs&) { return in; }
-std::vector<Type> infer_clip(const std::vector<Type>&, const Attrs&) {
-  return std::vector<Type>(8, Type{DType::F64, {}});
+std::vector<Type> infer_clip(const std::vector<Type>&, const Attrs& attrs) {
+  return std::vector<Type>(attrs.find("hysteresis") == nullptr ? 8 : 9, Type{DType::F64, {}});
 }
 
 // gradient, what is updated..., scalars -> what is updated, with the gradient's dims
@@ -178,10 +181,13 @@ const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", Att
 // place the next loss scale (another one only with a window) and the four counters. With a guard against
 // spikes, also: valid tokens, limit of the loss per token, limit of the norm -> ok is 0 above them; the loss
 // scale is left alone
-const OpDef kClipScale = gradient_norm_op(
-    "clip_scale", 7, 10,
-    {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}, {"largest", AttrKind::Integer, true}},
-    infer_clip, {.kind = StepKind::Replicated});
+const OpDef kClipScale = gradient_norm_op("clip_scale", 7, 10,
+                                          {{"max_norm", AttrKind::Real},
+                                           {"window", AttrKind::Integer},
+                                           {"largest", AttrKind::Integer, true},
+                                           {"least", AttrKind::Real, true},
+                                           {"hysteresis", AttrKind::Integer, true}},
+                                          infer_clip, {.kind = StepKind::Replicated});
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
 // remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
@@ -205,12 +211,16 @@ const OpDef kAdamW8bit = update_op("adamw8bit", 4,
 const OpDef kEma = average_op("ema", {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);
 // LAMB and LARS scale an update by the ratio of two norms of the whole parameter. Every parameter has a pair
 // of "groups", and of the norms: the squared norms of the parameter and of LAMB's update, or of the gradient.
-const std::vector<AttrSpec> kLambAttrs =
-    with_update_attrs({{"beta1", AttrKind::Real}, {"beta2", AttrKind::Real}, {"eps", AttrKind::Real}});
+const std::vector<AttrSpec> kLambAttrs = with_update_attrs({{"beta1", AttrKind::Real},
+                                                            {"beta2", AttrKind::Real},
+                                                            {"eps", AttrKind::Real},
+                                                            kRatioLimits,
+                                                            kSeed,
+                                                            kOrigins});
 const OpDef kLambNorms = norms_op("lamb_norms", 2, kLambAttrs);
 const OpDef kLamb = ratio_op("lamb", 2, kLambAttrs, cost_lamb);
-const std::vector<AttrSpec> kLarsAttrs =
-    with_update_attrs({{"momentum", AttrKind::Real}, {"trust", AttrKind::Real}});
+const std::vector<AttrSpec> kLarsAttrs = with_update_attrs(
+    {{"momentum", AttrKind::Real}, {"trust", AttrKind::Real}, kRatioLimits, kSeed, kOrigins});
 const OpDef kLarsNorms = norms_op("lars_norms", 0, kLarsAttrs);
 const OpDef kLars = ratio_op("lars", 0, kLarsAttrs, cost_lars);
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with

@@ -68,6 +68,10 @@ int64_t z_loss_workspace_bytes(int64_t rows) {
 int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
   return route_tiles(experts) * deal_bytes(tokens * choices, route_columns(experts));
 }
+// Rows before each count, by expert and then by sender; where each expert's slots begin, and those of a pass.
+int64_t split_rows_workspace_bytes(const PassShape& s) {
+  return (s.members * s.all_experts + 1 + 2 * (s.all_experts + 1)) * int64_t{sizeof(int64_t)};
+}
 // Both directions: the slot of each pair.
 int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
   return tokens * choices * int64_t{sizeof(int32_t)};

@@ -191,13 +191,13 @@ class GpuProber {
     const auto part = [&](size_t i) { return reinterpret_cast<Bf16*>(parts[i].data()); };
     auto* sums = reinterpret_cast<float*>(lse.data());
     // Two GEMMs forward, five backward, without the masked half.
-    const double product = 1.0 * kSequences * kSeq * kSeq * kWidth;
-    p.attention_forward = rate(2 * product, time([&] {
+    const double gemm = 1.0 * kSequences * kSeq * kSeq * kWidth;
+    p.attention_forward = rate(2 * gemm, time([&] {
                                  attention_.forward(shape, kMasks, part(0), part(1), part(2), part(3), sums,
                                                     workspace.data(), space, stream_.handle());
                                }));
     p.attention_backward =
-        rate(5 * product, time([&] {
+        rate(5 * gemm, time([&] {
                attention_.backward(shape, kMasks, part(4), part(0), part(1), part(2), part(3), sums, part(5),
                                    part(6), part(7), workspace.data(), space, stream_.handle());
              }));

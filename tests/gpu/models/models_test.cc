@@ -190,7 +190,8 @@ TEST(Tf32, StaysWithinItsBounds) {
 // The scale falls while gradients overflow, then steps are taken: at the same steps as on the CPU.
 TEST(LossScale, FallsAsOnTheCpu) {
   config::Recipe r = test::gpu_recipe("llama", "f32");
-  r.precision.loss_scale = {true, 0x1p140};
+  r.precision.loss_scale.dynamic = true;
+  r.precision.loss_scale_start = 0x1p140;
   const tools::LayoutRun gpu = test::run(r, {.steps = 16}), cpu = test::run(test::on_cpu(r), {.steps = 16});
   int taken = 0;
   for (size_t t = 0; t < gpu.steps.size(); ++t) {

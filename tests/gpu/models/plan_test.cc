@@ -142,6 +142,41 @@ TEST(LaunchPlan, CountsOfALayerAreReadBackOnce) {
       << plan.not_captured;
 }
 
+// With a bound of received rows: the number of passes comes with the counts of the first pass; no Repeat
+// waits for it. Counts of a further pass are read back in that pass, and no piece has instructions of one.
+TEST(LaunchPlan, PassesAreReadBackWithTheirCounts) {
+  std::vector<std::string> settings = kExpertsElsewhere;
+  settings.push_back("model.moe.receive_bound=0.5");
+  const compiler::Compiled c = compile(settings, 0);
+  const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+  int repeats = 0, reads = 0;
+  std::map<int64_t, int64_t> read;  // place -> offset in the arena
+  bool fresh = false;               // the counts of this pass are known
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const LaunchPlan::Step& step = plan.steps[i];
+    const program::Instr& instr = instr_of(c.program, c.step.issues[i]);
+    EXPECT_TRUE(!instr.repeated || (step.lane == 0 && step.piece < 0)) << i;
+    EXPECT_LE(step.passes + 4, plan.counts_bytes) << i;
+    if (instr.kind == program::InstrKind::Repeat) {
+      ++repeats;
+      fresh = false;
+      const program::Operand& passes = instr.in[0];
+      EXPECT_FALSE(step.reads_passes) << i;
+      EXPECT_EQ(step.passes_offset, c.program.buffer(passes.buffer).offset + passes.offset_bytes);
+      ASSERT_TRUE(read.contains(step.passes)) << i;
+      EXPECT_EQ(read.at(step.passes), step.passes_offset);
+    } else if (step.reads_passes) {
+      ++reads;
+      EXPECT_TRUE(step.reads_back && !instr.repeated) << i;
+      read[step.passes] = step.passes_offset;
+    } else if (instr.repeated && step.counts >= 0) {
+      EXPECT_EQ(step.reads_back, !std::exchange(fresh, true)) << i;
+    }
+  }
+  EXPECT_EQ(reads, 2 * 2);        // layers, micro-batches
+  EXPECT_EQ(repeats, 2 * reads);  // forward and backward
+}
+
 TEST(LaunchPlan, PaddedExpertsAreOneGraph) {
   std::vector<std::string> settings = kExpertsElsewhere;
   settings.insert(settings.end(), {"model.moe.capacity_factor=1.25", "model.moe.pad=true"});

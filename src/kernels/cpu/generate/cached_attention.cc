@@ -8,8 +8,8 @@ QUINTET_SELECT_VARIANT(cached_attention_variants, CachedAttentionVariants)
 
 template <class T>
 void cached_attention(const CachedAttention& a, const T* q, const T* k_cache, const T* v_cache, T* o,
-                      std::byte* workspace, ThreadPool& pool) {
-  variants<T>().cached_attention(a, q, k_cache, v_cache, o, workspace, pool);
+                      std::byte* workspace, ThreadPool& pool, Stat<T>* lse) {
+  variants<T>().cached_attention(a, q, k_cache, v_cache, o, workspace, pool, lse);
 }
 
 // Per thread: the scores of a query over all positions, and its result.

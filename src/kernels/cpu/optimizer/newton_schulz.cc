@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cpu/support/round_up.h"
+#include "kernels/stochastic_rounding.h"
 
 namespace quintet::kernels::cpu {
 namespace {
@@ -118,13 +119,18 @@ void iterate(const NewtonSchulz& p, Scratch<T>& s, double scale, ThreadPool& poo
 
 template <class Moment, class Gradient>
 void muon_momentum(Moment* m, const Gradient* gradient, int64_t n, double clip, double momentum,
-                   ThreadPool& pool) {
+                   const Rounding* rounding, ThreadPool& pool) {
   using S = Stat<Moment>;
   const S scale = static_cast<S>(clip), rest = static_cast<S>(1.0 - momentum);
   pool.parallel_for(0, n, kPieceGrain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const S g = static_cast<S>(gradient[i]) * scale, before = static_cast<S>(m[i]);
-      m[i] = rounded<Moment>(before + rest * (g - before));
+      S next = before + rest * (g - before);
+      if (rounding != nullptr) {
+        const Origin& at = rounding->origin;
+        next = round_stochastically(next, random_word(at.key, at.element(i), rounding->update) & 0xffffu);
+      }
+      m[i] = rounded<Moment>(next);
     }
   });
 }
@@ -184,7 +190,7 @@ void newton_schulz(const NewtonSchulz& p, T* buffer, std::span<const MatrixPiece
 }
 
 #define INSTANTIATE(V, G)                                                                                \
-  template void muon_momentum(V*, const G*, int64_t, double, double, ThreadPool&);                       \
+  template void muon_momentum(V*, const G*, int64_t, double, double, const Rounding*, ThreadPool&);      \
   template void muon_direction(const V*, const G*, double*, int64_t, double, double, bool, ThreadPool&); \
   template void muon_direction(const V*, const G*, float*, int64_t, double, double, bool, ThreadPool&);  \
   template void muon_direction(const V*, const G*, Bf16*, int64_t, double, double, bool, ThreadPool&);

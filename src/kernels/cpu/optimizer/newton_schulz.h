@@ -3,16 +3,18 @@
 
 #include <span>
 
+#include "kernels/cpu/optimizer/rounding.h"
 #include "kernels/cpu/support/types.h"
 #include "kernels/matrix_pieces.h"
 
 namespace quintet::kernels::cpu {
 
 // As in torch.optim.Muon, with g = clip * gradient: m += (1 - momentum) (g - m). Arithmetic is in double if
-// Moment is double, else in float. Moment and Gradient are both double, or each is float or Bf16.
+// Moment is double, else in float. Moment and Gradient are both double, or each is float or Bf16. `rounding`
+// may be null: to nearest.
 template <class Moment, class Gradient>
 void muon_momentum(Moment* m, const Gradient* gradient, int64_t n, double clip, double momentum,
-                   ThreadPool& pool);
+                   const Rounding* rounding, ThreadPool& pool);
 
 // direction = nesterov ? g + momentum (m - g) : m, rounded to T: double, float or Bf16.
 template <class T, class Moment, class Gradient>

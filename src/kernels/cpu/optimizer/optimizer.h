@@ -3,16 +3,12 @@
 // state unchanged.
 #pragma once
 
+#include "kernels/cpu/optimizer/rounding.h"
 #include "kernels/cpu/support/types.h"
+#include "kernels/trust_ratio.h"
 #include "kernels/update_ranges.h"
 
 namespace quintet::kernels::cpu {
-
-// Stochastic rounding of moments (kernels/stochastic_rounding.h).
-struct Rounding {
-  Origin origin;
-  int64_t update = 0;  // 1-based
-};
 
 struct AdamWScalars {
   const double* lr = nullptr;
@@ -116,12 +112,14 @@ struct LambScalars {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
+  RatioLimits limits;
   const double* norms = nullptr;  // |p|^2 and |u|^2 of the whole parameter; null: a trust ratio of 1
+  const Rounding* rounding = nullptr;
 };
 
 // LAMB (You et al., 2020): m and v as in adamw;
 // u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p; p -= lr * ratio * u
-// with ratio = |p| / |u|, or 1 if either is 0. Same instances as adamw.
+// with ratio = |p| / |u| within its limits, or 1 if either is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
           const LambScalars& scalars, ThreadPool& pool);
@@ -145,12 +143,14 @@ struct LarsScalars {
   double momentum = 0.0;
   double trust = 0.001;
   double weight_decay = 0.0;
+  RatioLimits limits;
   const double* norms = nullptr;  // |p|^2 and |g|^2 of the whole parameter; null: a trust ratio of 1
+  const Rounding* rounding = nullptr;
 };
 
 // LARS (You et al., 2017): u = momentum u + lr * ratio * (g + wd p); p -= u, with
-// ratio = trust * |p| / (|g| + wd |p|), or 1 if |p| or |g| is 0. `velocity` may be null when momentum is 0.
-// Same instances as adamw.
+// ratio = trust * |p| / (|g| + wd |p|) within its limits, or 1 if |p| or |g| is 0. `velocity` may be null
+// when momentum is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lars(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n,
           const LarsScalars& scalars, ThreadPool& pool);

@@ -145,8 +145,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         const int head = first_head + r - token * p.group;
         lse[h] = p.lse[static_cast<int64_t>(head) * p.q_count + tile.row + token] * kLog2E;
         if (lane % 4 == 0)
-          p.stats_out[at.kv_head * p.stats_pitch + static_cast<int64_t>(tile.row) * p.group + r] =
-              make_float2(lse[h], delta[h]);
+          store_stats(p, at.kv_head, static_cast<int64_t>(tile.row) * p.group + r, lse[h], delta[h]);
         if (p.dq_before != nullptr && !p.in_place)
           prefetch_row(p.dq_before + static_cast<int64_t>(tile.row + token) * p.dq_stride +
                            static_cast<int64_t>(head) * p.head_dim,
@@ -321,7 +320,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                          dout = shared.dout + turn.stage * Sizes::kDoutBytes;
           await_turn(&exchange.full[turn.stage], turn.parity);
           block = load_block(exchange.blocks[turn.stage]);
-          const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
+          const RowStats stats = shared.stats_of(turn.stage, block.row, lane);
           begin_products();
           rows_product<T, kQk>(s, k, kKeyPanel, q, kRowPanel);
           end_products();
@@ -350,25 +349,20 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           end_products();
           await_products<1>();
           pin(g);
-#pragma unroll
-          for (int j = 0; j < kRows / 8; ++j) {
-            // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
-            const int row = j * 8 + lane % 4 * 2;
-            const float delta[2] = {row < block.rows ? stats[j * 8].y : 0.0f,
-                                    row + 1 < block.rows ? stats[j * 8 + 1].y : 0.0f};
+          for_each_delta<kRows, false>(block, stats, lane, [&](int j, float2 delta) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
               const int i = j * 4 + 2 * h;
               if constexpr (kExtra) {
-                g[i] = score_gradient(p, s[i], g[i], delta[0]);
-                g[i + 1] = score_gradient(p, s[i + 1], g[i + 1], delta[1]);
+                g[i] = score_gradient(p, s[i], g[i], delta.x);
+                g[i + 1] = score_gradient(p, s[i + 1], g[i + 1], delta.y);
               } else {
                 const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
-                g[i] = weight.x * (g[i] - delta[0]);
-                g[i + 1] = weight.y * (g[i + 1] - delta[1]);
+                g[i] = weight.x * (g[i] - delta.x);
+                g[i + 1] = weight.y * (g[i + 1] - delta.y);
               }
             }
-          }
+          });
           if constexpr (kRows > 64) {
             await_products<0>();
             pin(dv);

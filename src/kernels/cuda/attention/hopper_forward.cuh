@@ -22,7 +22,7 @@ struct HopperForward {
   static constexpr int kQBytes = kRows * kQkPanels * 128, kKBytes = kKeys * kQkPanels * 128,
                        kVBytes = kKeys * kValuePanels * 128;
   static constexpr int kBytes = kQBytes + kStages * (kKBytes + kVBytes) + 1024;
-  // Whether the next tile is looked up while the last MMA of a tile runs: it needs registers.
+  // Whether the next tile is taken while the last MMA of a tile runs: it needs registers.
   static constexpr bool kAhead = kGroups == 2 && kQk <= 128 && !kExtra;
   // The tile of earlier results in f32; 0: no room for it.
   static constexpr int kWidePanels = kValue / 32, kWidePanel = kRows * 128;
@@ -32,6 +32,17 @@ struct HopperForward {
 
 // Exponents of weights, in units of log2, that need no new scale.
 inline constexpr float kHeadroom = 8.0f;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// The next tile, in shared memory: one warp looks it up while this one is computed, which takes several
+// dependent loads and divisions.
+template <int kRows>
+struct NextTile {
+  HopperTile at;  // kv_head negative: there is none
+  Span keys[kRows];
+  float earlier[kRows];
+};
+#endif
 
 template <class T, int kQk, int kValue, bool kExtra>
 __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 1)
@@ -46,7 +57,8 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
                 kStages = Sizes::kStages;
   constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages], wide_full, wide_done;
+      v_empty[kStages], wide_full, wide_done, next_full, next_empty;
+  __shared__ NextTile<kRows> next_tile;
   const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
                  k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKBytes,
                  wide_tile = v_tiles + kStages * Sizes::kVBytes;
@@ -61,6 +73,8 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     make_barrier(&q_empty, kGroups);
     make_barrier(&wide_full, 1);
     make_barrier(&wide_done, 4 * kGroups);  // a warp each
+    make_barrier(&next_full, 32);
+    make_barrier(&next_empty, 128 * kGroups);
     for (int s = 0; s < kStages; ++s) {
       make_barrier(&k_full[s], 1);
       make_barrier(&k_empty[s], kGroups);
@@ -74,7 +88,31 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
 
   if (group == kGroups) {
     registers_down<kGroups == 2 ? 40 : 32>();
-    if (thread % 128 >= 32) finish_unseen<T, kKeys>(p, items, tiles, thread % 128 / 32 - 1, 3);
+    if (thread % 128 >= 64) finish_unseen<T, kKeys>(p, items, tiles, thread % 128 / 32 - 2, 2);
+    if (thread % 128 / 32 == 1) {
+      Turn turn;
+      for (int round = 0;; ++round) {
+        const int item = item_of_round(round, items);
+        if (item >= items) continue;
+        HopperTile at{-1, {}, {}, {}};
+        if (item >= 0) {
+          at = query_item(p, item, tiles);
+          BlockWalk walk;
+          if (p.idle(at.tile.sequence) || !walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys)) continue;
+        }
+        await_turn(&next_empty, turn.parity ^ 1);
+        if (lane == 0) next_tile.at = at;
+        for (int r = lane; item >= 0 && r < kRows; r += 32) {
+          const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
+          const bool inside = r < at.tile.count * p.group;
+          next_tile.keys[r] = inside ? p.keys(at.tile.sequence, at.tile.position + token) : Span{0, 0};
+          next_tile.earlier[r] = earlier_lse(p, inside, head, at.tile.row + token);
+        }
+        arrive(&next_full);
+        if (item < 0) return;
+        turn.advance<1>();
+      }
+    }
     if (thread % 128 != 0) return;
     Turn turn, q_turn, wide_turn;
     int merged_head = -1, merged_row = 0;  // of the tile that is being merged
@@ -153,9 +191,8 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     Span keys[2];
     float earlier[2], top[2], sum[2];
   };
-  Turn k_turn, v_turn, q_turn, wide_turn;
+  Turn k_turn, v_turn, q_turn, wide_turn, next_turn;
   BlockWalk walk;
-  int round = 0;
   const auto finish = [&](const Rows& t, const float(&out)[kValue / 2]) {
     if (t.merging) await_turn(&wide_full, wide_turn.parity);
 #pragma unroll
@@ -170,35 +207,35 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     }
   };
   // The next tile with a row that sees a key, with the walk at its first block; false: none.
-  const auto next_tile = [&](Rows& t) {
-    for (;;) {
-      const int item = item_of_round(round++, items);
-      if (item < 0) return false;
-      if (item >= items) continue;
-      t.at = query_item(p, item, tiles);
-      const RowTile& tile = t.at.tile;
-      if (p.idle(tile.sequence)) continue;
-      walk = {};
-      const bool seen = walk.next(p.k_rows, tile.sequence, t.at.keys, kKeys);
-      if (!seen) continue;
-      t.valid = tile.count * p.group;
-      t.merging = merges(tile);
+  const auto take_tile = [&](Rows& t) {
+    await_turn(&next_full, next_turn.parity);
+    next_turn.advance<1>();
+    t.at = next_tile.at;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      t.keys[h] = next_tile.keys[own_row + 8 * h];
+      t.earlier[h] = next_tile.earlier[own_row + 8 * h];
+      t.top[h] = -INFINITY;
+      t.sum[h] = 0.0f;
+    }
+    arrive(&next_empty);
+    if (t.at.kv_head < 0) return false;
+    const RowTile& tile = t.at.tile;
+    walk = {};
+    walk.next(p.k_rows, tile.sequence, t.at.keys, kKeys);
+    t.valid = tile.count * p.group;
+    t.merging = merges(tile);
+    if (p.o_before != nullptr && !t.merging)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int r = own_row + 8 * h, token = p.packing.token(r),
                   head = t.at.kv_head * p.group + r - token * p.group;
-        const bool inside = r < t.valid;
-        t.keys[h] = inside ? p.keys(tile.sequence, tile.position + token) : Span{0, 0};
-        t.earlier[h] = earlier_lse(p, inside, head, tile.row + token);
-        t.top[h] = -INFINITY;
-        t.sum[h] = 0.0f;
-        if (p.o_before != nullptr && inside && !t.merging)
+        if (r < t.valid)
           prefetch_row(p.o_before + static_cast<int64_t>(tile.row + token) * p.o_stride +
                            static_cast<int64_t>(head) * p.value_dim,
                        p.value_dim);
       }
-      return true;
-    }
+    return true;
   };
   float out[kValue / 2], s[kKeys / 2], shrink[2];
   bool rescale;
@@ -321,7 +358,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
   };
   if (group == kGroups - 1) order_next(0);  // the first group goes first
   Rows now;
-  bool more_tiles = next_tile(now);
+  bool more_tiles = take_tile(now);
   if (more_tiles) first_block(now);
   while (more_tiles) {
 #pragma unroll
@@ -338,7 +375,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     if (thread % 128 == 0) arrive(&q_empty);
     multiply_values();
     [[maybe_unused]] Rows next;
-    if constexpr (Sizes::kAhead) more_tiles = next_tile(next);
+    if constexpr (Sizes::kAhead) more_tiles = take_tile(next);
     await_products<0>();
     pin(out);
     release_values();
@@ -346,7 +383,7 @@ __global__ void __launch_bounds__(HopperForward<kQk, kValue, kExtra>::kThreads, 
     if constexpr (Sizes::kAhead)
       now = next;
     else
-      more_tiles = next_tile(now);
+      more_tiles = take_tile(now);
     if (more_tiles) first_block(now);
   }
 #else

@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant_
 #pragma unroll
     for (int d = kLanes / 2; d > 0; d /= 2) delta += __shfl_xor_sync(together, delta, d);
     if (lane == 0)
-      p.stats_out[head / p.group * p.stats_pitch + static_cast<int64_t>(row) * p.group + head % p.group] =
-          make_float2(p.lse[static_cast<int64_t>(head) * p.q_count + row] * kLog2E, delta);
+      store_stats(p, head / p.group, static_cast<int64_t>(row) * p.group + head % p.group,
+                  p.lse[static_cast<int64_t>(head) * p.q_count + row] * kLog2E, delta);
     auto* const eight = reinterpret_cast<float4*>(sums + lane % 8 * 8);
     eight[0] = eight[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   });
@@ -227,14 +227,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         const uint32_t q = shared.q + turn.stage * Sizes::kQBytes,
                        dout = shared.dout + turn.stage * Sizes::kDoutBytes;
         await_turn(&exchange.full[turn.stage], turn.parity);
-        block = load_block(exchange.blocks[turn.stage]);
-        const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
         begin_products();
         rows_product<T, kWidth, true>(s, k, kKeyPanel, q, kRowPanel);
         end_products();
         begin_products();
         rows_product<T, kWidth, true>(g, v, kKeyPanel, dout, kRowPanel);
         end_products();
+        block = load_block(exchange.blocks[turn.stage]);
+        const RowStats stats = shared.stats_of(turn.stage, block.row, lane);
         await_products<1>();
         pin(dk);
         pin(s);
@@ -254,25 +254,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           await_products<1>();
         }
         pin(g);
-        const auto scale_by_weights = [&](auto is_row) {
+        for_each_delta<kRows, true>(block, stats, lane, [&](int j, float2 delta) {
 #pragma unroll
-          for (int j = 0; j < kRows / 8; ++j) {
-            const int row = j * 8 + lane % 4 * 2;
-            const float delta[2] = {is_row(row) ? stats[j * 8].y : 0.0f,
-                                    is_row(row + 1) ? stats[j * 8 + 1].y : 0.0f};
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              const float2 weight = pair_of<T>(__float_as_uint(s[2 * j + h]));
-              g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - delta[0]);
-              g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - delta[1]);
-            }
+          for (int h = 0; h < 2; ++h) {
+            const float2 weight = pair_of<T>(__float_as_uint(s[2 * j + h]));
+            g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - delta.x);
+            g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - delta.y);
           }
-        };
-        // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
-        if (block.rows < kRows)
-          scale_by_weights([&](int row) { return row < block.rows; });
-        else
-          scale_by_weights([](int) { return true; });
+        });
         pack_left<T>(g);
         const uint32_t scores = score_tiles + turn.stage * Sizes::kScoreBytes;
         if constexpr (Sizes::kLate) {

@@ -30,9 +30,27 @@ struct HopperKeys {
 struct alignas(16) KeyBlock {
   int position, row, rows;  // its first token, its first row of packed heads, and their number
   int flags;
-  static constexpr int kMasked = 1, kLast = 2;  // some pairs are not visible; the last one of its item
+  // Some pairs are not visible, or the first row is odd; the last one of its item.
+  static constexpr int kMasked = 1, kLast = 2;
 };
 inline constexpr int kNoMoreItems = INT_MIN;
+
+// lse and delta of a lane's rows of a block, in shared memory: rows j * 8 and j * 8 + 1 from its first one.
+struct RowStats {
+  const float* at;  // the pair that holds the first of them
+  int odd;          // whether it is the second of that pair
+  __device__ __forceinline__ float2 lse(int j) const { return {at[j * 16 + odd], at[j * 16 + 1 + 3 * odd]}; }
+  __device__ __forceinline__ float2 delta(int j) const {
+    return {at[j * 16 + 2 + odd], at[j * 16 + 3 + 3 * odd]};
+  }
+  // In blocks that begin at an even row, by one load.
+  __device__ __forceinline__ float2 even_lse(int j) const {
+    return *reinterpret_cast<const float2*>(at + j * 16);
+  }
+  __device__ __forceinline__ float2 even_delta(int j) const {
+    return *reinterpret_cast<const float2*>(at + j * 16 + 2);
+  }
+};
 
 // In shared memory: what the producer and the consumers exchange.
 template <class Sizes>
@@ -54,10 +72,11 @@ struct KeyTiles {
         dout(q + Sizes::kStages * Sizes::kQBytes),
         extra(dout + Sizes::kStages * Sizes::kDoutBytes),
         stats(extra + extra_bytes) {}
-  // lse and delta of this lane's first row of a block that begins at row first_row of packed heads.
-  __device__ __forceinline__ const float2* stats_of(int stage, int first_row, int lane) const {
-    return reinterpret_cast<const float2*>(tiled_memory + (stats - base) + stage * Sizes::kStatBytes) +
-           (first_row & 1) + lane % 4 * 2;
+  // Of a block that begins at row first_row of packed heads.
+  __device__ __forceinline__ RowStats stats_of(int stage, int first_row, int lane) const {
+    return {reinterpret_cast<const float*>(tiled_memory + (stats - base) + stage * Sizes::kStatBytes) +
+                lane % 4 * 4,
+            first_row & 1};
   }
 };
 
@@ -133,7 +152,7 @@ __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyT
       const int row = walk.row, position = walk.position, rows = walk.count(tokens) * p.group;
       more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
       const bool masked = at.all.begin > position || (at.all.end - position) * p.group < Sizes::kRows ||
-                          rows < Sizes::kRows || at.tile.count < Sizes::kKeys;
+                          rows < Sizes::kRows || at.tile.count < Sizes::kKeys || (row * p.group & 1) != 0;
       uint64_t* const barrier = &exchange.full[turn.stage];
       await_turn(&exchange.empty[turn.stage], turn.parity ^ 1);
       exchange.blocks[turn.stage] = {position, row * p.group, rows,
@@ -245,12 +264,12 @@ __device__ __forceinline__ Span group_queries(const TiledProblem& p, const RowTi
 template <bool kExtra, int kRegisters, class Each>
 __device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQueries& queries,
                                             const KeyBlock& block, const ScoreUnits<kExtra>& units,
-                                            const float2* stats, int lane, float (&s)[kRegisters],
+                                            const RowStats& stats, int lane, float (&s)[kRegisters],
                                             const Each& each) {
-  const auto weigh = [&](auto sees) {
+  const auto weigh = [&](auto sees, auto lse_of) {
 #pragma unroll
     for (int j = 0; j < kRegisters / 4; ++j) {
-      const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
+      const float2 lse = lse_of(j);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float x = s[j * 4 + i], slope = 1.0f;
@@ -258,7 +277,7 @@ __device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQuer
           x = tanh_fast(x * units.inner);
           slope = 1.0f - x * x;
         }
-        const float weight = exp2_fast(fmaf(x, units.unit, -lse[i % 2]));
+        const float weight = exp2_fast(fmaf(x, units.unit, i % 2 == 0 ? -lse.x : -lse.y));
         each(j * 4 + i, sees(i / 2, j * 8 + i % 2) ? weight : 0.0f, slope);
       }
     }
@@ -270,9 +289,28 @@ __device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQuer
       from[h] = (queries.of(h).begin - block.position) * p.group - lane % 4 * 2;
       to[h] = lesser((queries.of(h).end - block.position) * p.group, block.rows) - lane % 4 * 2;
     }
-    weigh([&](int h, int row) { return row >= from[h] && row < to[h]; });
+    weigh([&](int h, int row) { return row >= from[h] && row < to[h]; }, [&](int j) { return stats.lse(j); });
   } else {
-    weigh([](int, int) { return true; });
+    weigh([](int, int) { return true; }, [&](int j) { return stats.even_lse(j); });
+  }
+}
+
+// Calls each(j, delta of the lane's rows j * 8 and j * 8 + 1) for the rows of a block. Those past the block's
+// rows may never have been written, and 0 * NaN must not enter the sums. kTwice: blocks without a mask have
+// their own code, where the compiler has registers for it and keeps MMAs asynchronous.
+template <int kRows, bool kTwice, class Each>
+__device__ __forceinline__ void for_each_delta(const KeyBlock& block, const RowStats& stats, int lane,
+                                               const Each& each) {
+  if (!kTwice || (block.flags & KeyBlock::kMasked) != 0) {
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j) {
+      const int row = j * 8 + lane % 4 * 2;
+      const float2 delta = stats.delta(j);
+      each(j, make_float2(row < block.rows ? delta.x : 0.0f, row + 1 < block.rows ? delta.y : 0.0f));
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j) each(j, stats.even_delta(j));
   }
 }
 
@@ -307,7 +345,7 @@ __device__ __forceinline__ void find_key_places(const TiledProblem& p, const Row
 template <class T, int kRegisters>
 __device__ __forceinline__ void weigh_with_extras(const TiledProblem& p, const KeyQueries& queries,
                                                   int kv_head, const int (&places)[2], const KeyBlock& block,
-                                                  const ScoreUnits<true>& units, const float2* stats,
+                                                  const ScoreUnits<true>& units, const RowStats& stats,
                                                   int lane, float (&s)[kRegisters],
                                                   uint32_t (&left)[kRegisters / 8][4]) {
   uint32_t kept[2] = {~0u, ~0u};

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         do {
           await_turn(&exchange.full[turn.stage], turn.parity);
           block = load_block(exchange.blocks[turn.stage]);
-          const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
+          const RowStats stats = shared.stats_of(turn.stage, block.row, lane);
           begin_products();
           rows_product<T, kQk>(s, shared.k, kKeyPanel, shared.q + turn.stage * Sizes::kQBytes, kRowPanel);
           end_products();
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         do {
           await_turn(&exchange.full[turn.stage], turn.parity);
           block = load_block(exchange.blocks[turn.stage]);
-          const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
+          const RowStats stats = shared.stats_of(turn.stage, block.row, lane);
           begin_products();
           rows_product<T, kValue>(g, shared.v, kKeyPanel, shared.dout + turn.stage * Sizes::kDoutBytes,
                                   kRowPanel);
@@ -154,25 +154,20 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           weights_wait(turn.stage, true);
           get_weights(shared.extra + turn.stage * Sizes::kWeightBytes, thread - 128, weights);
           weights_arrive(turn.stage, false);
-#pragma unroll
-          for (int j = 0; j < kRows / 8; ++j) {
-            // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
-            const int row = j * 8 + lane % 4 * 2;
-            const float delta[2] = {row < block.rows ? stats[j * 8].y : 0.0f,
-                                    row + 1 < block.rows ? stats[j * 8 + 1].y : 0.0f};
+          for_each_delta<kRows, false>(block, stats, lane, [&](int j, float2 delta) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
               const int i = j * 4 + 2 * h;
               const float2 weight = pair_of<T>(weights[j / 2][j % 2 * 2 + h]);
               if constexpr (kExtra) {
-                g[i] = score_gradient(p, weight.x, g[i], delta[0]);
-                g[i + 1] = score_gradient(p, weight.y, g[i + 1], delta[1]);
+                g[i] = score_gradient(p, weight.x, g[i], delta.x);
+                g[i + 1] = score_gradient(p, weight.y, g[i + 1], delta.y);
               } else {
-                g[i] = weight.x * (g[i] - delta[0]);
-                g[i + 1] = weight.y * (g[i + 1] - delta[1]);
+                g[i] = weight.x * (g[i] - delta.x);
+                g[i + 1] = weight.y * (g[i + 1] - delta.y);
               }
             }
-          }
+          });
           left_of<T>(g, ds);
           begin_products();
           add_columns_product<T>(dk, ds, shared.q + turn.stage * Sizes::kQBytes, kRowPanel);

@@ -41,7 +41,9 @@ struct TiledProblem {
   void *o_out, *dq, *dk, *dv;
   bool in_place;  // o, or dq of the backward pass, in f32: rows that see nothing are left as they are
   float *lse_out, *delta_out;
-  float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads
+  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads, in pairs of rows: two
+  // lse, then two delta.
+  float* stats_out;
   int64_t stats_pitch;
   int kv_begin, kv_span;  // Hopper's backward pass: the KV heads [kv_begin, kv_begin + kv_span) of a launch
   float* dq_sum;          // the fused pass: sums of their dq, in the order of hopper_fused.cuh
@@ -222,6 +224,17 @@ __device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool insi
     r.lse = both;
   }
   return r;
+}
+
+// Where TiledProblem::stats_out has lse of a row of packed heads of a KV head; its delta is two floats later.
+__host__ __device__ __forceinline__ int64_t stats_index(int64_t packed_row) {
+  return (packed_row & ~int64_t{1}) * 2 + (packed_row & 1);
+}
+__device__ __forceinline__ void store_stats(const TiledProblem& p, int kv_head, int64_t packed_row, float lse,
+                                            float delta) {
+  float* const to = p.stats_out + kv_head * p.stats_pitch * 2 + stats_index(packed_row);
+  to[0] = lse;
+  to[2] = delta;
 }
 
 extern __shared__ __align__(1024) unsigned char tiled_memory[];

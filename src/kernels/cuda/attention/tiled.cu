@@ -140,17 +140,17 @@ __global__ void __launch_bounds__(1024)
 
 // The same with lse and delta in the row order of Hopper's kernels.
 __global__ void __launch_bounds__(1024)
-    packed_sink_gradients(const float* sinks, const float2* stats, int64_t pitch, int group, int64_t rows,
+    packed_sink_gradients(const float* sinks, const float* stats, int64_t pitch, int group, int64_t rows,
                           float* dsinks) {
   await_previous();
   __shared__ float shared[32];
   const int head = static_cast<int>(blockIdx.x);
   const float sink = sinks[head] * kLog2E;
-  const float2* const from = stats + head / group * pitch + head % group;
+  const float* const from = stats + head / group * pitch * 2;
   float sum = 0.0f;
   for (int64_t i = threadIdx.x; i < rows; i += 1024) {
-    const float2 row = from[i * group];
-    sum -= exp2f(sink - row.x) * row.y;
+    const float* const row = from + stats_index(i * group + head % group);
+    sum -= exp2f(sink - row[0]) * row[2];
   }
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) dsinks[head] = sum;
@@ -309,7 +309,7 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dout = dout;
   p.lse = lse;
   p.delta = p.delta_out = at<float>(workspace, scratch.delta);
-  p.stats_out = at<float2>(workspace, scratch.delta);
+  p.stats_out = at<float>(workspace, scratch.delta);
   p.stats_pitch = divide_up(s.q_rows.rows() * p.group, 2) * 2;
   p.items_taken = at<int>(workspace, scratch.items);
   p.dq_before = dq_before;

@@ -177,6 +177,79 @@ __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
   if (threadIdx.x == kThreads - 1) put(n, at);
 }
 
+// The rows of `count` that are in [first, last), `arrived` being before them.
+struct RowsOfPass {
+  int64_t begin, end;
+};
+__device__ __forceinline__ RowsOfPass rows_of_pass(int64_t arrived, int64_t count, int64_t first,
+                                                   int64_t rows) {
+  const auto clamped = [&](int64_t at) { return at < 0 ? 0 : at < count ? at : count; };
+  return {clamped(first - arrived), clamped(first + rows - arrived)};
+}
+
+// One block. before[i]: rows before count i, by expert and then by sender, over all ranks. from[e] and to[e]:
+// the first slot of expert e in the pass, among all slots and among those of the pass; to[all_experts]: their
+// number.
+__global__ void __launch_bounds__(kThreads)
+    split_counts_kernel(PassShape s, const int32_t* counts, const int32_t* pass, int32_t* send,
+                        int32_t* received, int32_t* passes, int64_t* before, int64_t* from, int64_t* to) {
+  await_previous();
+  __shared__ int64_t totals[kThreads / 32];
+  __shared__ int most;
+  const int64_t n = s.members * s.all_experts, first = (pass != nullptr ? *pass : 0) * s.rows;
+  const int64_t of_rank = s.experts * s.members;  // counts of the experts of one rank
+  const int32_t* const own = counts + s.position * s.all_experts;
+  const auto count_at = [&](int64_t i) {
+    return static_cast<int64_t>(counts[i % s.members * s.all_experts + i / s.members]);
+  };
+  if (threadIdx.x == 0) most = 1;
+  scan(
+      n, count_at, [&](int64_t i, int64_t at) { before[i] = at; }, totals);
+  scan(
+      s.all_experts, [&](int64_t e) { return static_cast<int64_t>(own[e]); },
+      [&](int64_t e, int64_t at) { from[e] = at; }, totals);
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) {
+    const int64_t e = i / s.members, m = i % s.members;
+    const int64_t count = count_at(i);
+    const RowsOfPass r = rows_of_pass(before[i] - before[i / of_rank * of_rank], count, first, s.rows);
+    if (e / s.experts == s.position / s.copies)
+      received[m * s.experts + e % s.experts] = static_cast<int32_t>(r.end - r.begin);
+    if (m == s.position) {
+      send[e] = static_cast<int32_t>(r.end - r.begin);
+      from[e] += r.begin;
+    }
+  }
+  for (int64_t i = threadIdx.x * of_rank; i < n; i += kThreads * of_rank)
+    atomicMax(&most, static_cast<int>((before[i + of_rank] - before[i] + s.rows - 1) / s.rows));
+  __syncthreads();
+  scan(
+      s.all_experts, [&](int64_t e) { return static_cast<int64_t>(send[e]); },
+      [&](int64_t e, int64_t at) { to[e] = at; }, totals);
+  if (threadIdx.x == 0) *passes = most;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    split_order_kernel(const int32_t* order, const int64_t* from, const int64_t* to, int64_t experts,
+                       int32_t* pass_order, int64_t slots) {
+  await_previous();
+  const int64_t slot = thread_index();
+  if (slot >= slots) return;
+  int32_t pair = -1;
+  if (slot < to[experts]) {
+    int64_t low = 0, high = experts;  // the last expert that begins at or before the slot
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      if (to[middle] <= slot)
+        low = middle;
+      else
+        high = middle;
+    }
+    pair = order[from[low] + slot - to[low]];
+  }
+  pass_order[slot] = pair;
+}
+
 // Blocks in the order of the result: where each begins in the result (to) and in x (from).
 __global__ void __launch_bounds__(kThreads)
     regroup_table_kernel(const int32_t* received, int64_t sources, int64_t experts, bool inverse, int64_t* to,
@@ -294,6 +367,20 @@ void find_slots(const int32_t* order, int64_t slots, int64_t pairs, int32_t* slo
 }
 
 }  // namespace
+
+void split_rows(const PassShape& shape, const int32_t* order, const int32_t* counts, const int32_t* pass,
+                int32_t* pass_order, int32_t* send, int32_t* received, int32_t* passes, void* workspace,
+                Stream stream) {
+  auto* const before = static_cast<int64_t*>(workspace);
+  auto* const from = before + shape.members * shape.all_experts + 1;
+  auto* const to = from + shape.all_experts + 1;
+  split_counts_kernel<<<1, kThreads, 0, stream>>>(shape, counts, pass, send, received, passes, before, from,
+                                                  to);
+  if (shape.slots > 0)
+    split_order_kernel<<<blocks_for(shape.slots), kThreads, 0, stream>>>(order, from, to, shape.all_experts,
+                                                                         pass_order, shape.slots);
+  check_launch("split_rows");
+}
 
 void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t choices, bool zero_unused,
                std::byte* y, int64_t slots, int64_t row_bytes, void* workspace, Stream stream) {

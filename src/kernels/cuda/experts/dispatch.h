@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
 
@@ -15,6 +16,13 @@ namespace quintet::kernels::cuda {
 int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts);
 void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
            int32_t* order, int32_t* send, void* workspace, Stream stream);
+
+// kernels/cpu/experts/dispatch.h: the rows of a pass, `pass` (null: 0) in device memory; *passes is how many
+// the group needs.
+int64_t split_rows_workspace_bytes(const PassShape& shape);
+void split_rows(const PassShape& shape, const int32_t* order, const int32_t* counts, const int32_t* pass,
+                int32_t* pass_order, int32_t* send, int32_t* received, int32_t* passes, void* workspace,
+                Stream stream);
 
 // y[slot] = x[order[slot] / choices], rows of `row_bytes` bytes. Unused slots are left unchanged, or
 // zeroed.

@@ -14,12 +14,12 @@ struct Plain {
   __device__ __forceinline__ Eight<Bf16> values(const Loaded& v, int64_t, int64_t) const { return v; }
 };
 
-constexpr int kMostParts = 16;
+constexpr int kMaxParts = 16;
 struct Parts {
   int count = 0;
-  unsigned block_end[kMostParts];
-  const Bf16* x[kMostParts];
-  int64_t rows[kMostParts], first_row[kMostParts];
+  unsigned block_end[kMaxParts];
+  const Bf16* x[kMaxParts];
+  int64_t rows[kMaxParts], first_row[kMaxParts];
 };
 
 template <base::DType kFormat, bool kRows, bool kColumns, bool kMeasured>
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kTileThreads)
 void quantize(const QuantizeArgs& args, Stream stream) {
   constexpr const char* kWhat = "quantize";
   if (args.type != base::DType::BF16) fail("quantize: only bf16 has codes of 8 bits on a GPU");
-  if (args.parts.size() > kMostParts) fail("quantize: too many parts");
+  if (args.parts.size() > kMaxParts) fail("quantize: too many parts");
   if (args.amax != nullptr && !args.accumulate) fail("quantize: measures are accumulated");
   const CodeTarget to{.rows = static_cast<uint8_t*>(args.codes),
                       .row_stride = args.columns,

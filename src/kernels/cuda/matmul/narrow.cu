@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256, kGroups = 4, kRows = 16 * kGroups;
 constexpr int kSlab = 32;  // of k: two matrix instructions
-constexpr int kWantedBlocks = 256, kMostSplits = 4;
+constexpr int kWantedBlocks = 256, kMaxSplits = 4;
 
 __device__ __forceinline__ void multiply(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                          uint32_t b0, uint32_t b1) {
@@ -140,14 +140,14 @@ __global__ void __launch_bounds__(kThreads, 2) narrow(Narrow p) {
   __threadfence();
   for (int i = threadIdx.x; i < kRows * p.rows; i += kThreads) {
     const int column = i / kRows, r = i % kRows;
-    float term[kMostSplits], sum = 0;
+    float term[kMaxSplits], sum = 0;
 #pragma unroll
-    for (int s = 0; s < kMostSplits; ++s)
+    for (int s = 0; s < kMaxSplits; ++s)
       term[s] = s < p.splits
                     ? __ldcg(p.partials + (static_cast<int64_t>(s) * p.rows + column) * p.n + first + r)
                     : 0.f;
 #pragma unroll
-    for (int s = 0; s < kMostSplits; ++s) sum += term[s];
+    for (int s = 0; s < kMaxSplits; ++s) sum += term[s];
     finish(column, r, sum);
   }
   if (threadIdx.x == 0) p.counters[blockIdx.x] = 0;
@@ -158,7 +158,7 @@ bool whole(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 // A function of the sizes of W alone.
 int splits_of(int64_t n, int64_t k) {
   int64_t splits = 1;
-  while (n / kRows * splits < kWantedBlocks && splits < kMostSplits && k / (2 * kSlab) % (2 * splits) == 0 &&
+  while (n / kRows * splits < kWantedBlocks && splits < kMaxSplits && k / (2 * kSlab) % (2 * splits) == 0 &&
          k / splits >= 1024)
     splits *= 2;
   return static_cast<int>(splits);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kRows = 128, kColumns = static_cast<int>(kNarrowRows), kSlab = 64;  // of W, of X, of k
 constexpr int kBytesW = kRows * kSlab * 2, kBytesX = kColumns * kSlab * 2, kStageBytes = kBytesW + kBytesX;
-// Two blocks per multiprocessor: the one of the next matmul fills its stages while this one ends.
-constexpr int kStages = 5;
+// One block per multiprocessor: its stages are what is in flight while small kernels run between two matmuls.
+constexpr int kStages = 10;
 constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // boxes start at multiples of 1024 bytes
 constexpr int kPitch = kRows + 4;  // floats between the sums of two rows of X: no bank conflicts
 static_assert(kColumns * kPitch * 4 <= kStages * kStageBytes);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void meet_workers() { asm volatile("bar.sync 1, %0;" 
 #define QUINTET_CLUSTER(blocks)
 #endif
 template <int kSplits, bool kConstant>
-__global__ void QUINTET_CLUSTER(kSplits) __launch_bounds__(kThreads, 2)
+__global__ void QUINTET_CLUSTER(kSplits) __launch_bounds__(kThreads, 1)
     narrow_hopper(const __grid_constant__ CUtensorMap map_w, const __grid_constant__ CUtensorMap map_x,
                   Narrow p) {
   allow_next();

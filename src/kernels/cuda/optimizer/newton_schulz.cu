@@ -3,17 +3,19 @@
 
 #include "kernels/cuda/elementwise/each.cuh"
 #include "kernels/cuda/optimizer/newton_schulz.h"
+#include "kernels/cuda/optimizer/rounding.cuh"
 #include "kernels/cuda/reduce/reduce.h"
 
 namespace quintet::kernels::cuda {
 namespace {
 
-template <class V, class G>
+template <class V, class G, class Rounding>
 struct Momentum {
   V* m;
   const G* g;
-  const double *clip, *ok;
+  const double *clip, *ok, *update;
   double momentum;
+  Rounding rounding;
   using P = Stat<V>;
   template <int N>
   struct Loaded {
@@ -32,6 +34,7 @@ struct Momentum {
     const P scale = P(*clip), rest = P(1.0 - momentum);
 #pragma unroll
     for (int k = 0; k < N; ++k) mean.v[k] = fma(rest, P(gradient.v[k]) * scale - P(mean.v[k]), P(mean.v[k]));
+    rounding.round(i, update, mean, static_cast<decltype(&mean)>(nullptr));
     cuda::store<N>(m + i, mean);
   }
 };
@@ -248,10 +251,16 @@ void newton_schulz(const NewtonSchulz& p, T* buffer, std::span<const MatrixPiece
 }
 
 template <class V, class G>
-void muon_momentum(V* m, const G* gradient, int64_t n, const double* clip, const double* ok, double momentum,
-                   Stream stream) {
-  each<kPerThread<V>, 2>(Momentum<V, G>{m, gradient, clip, ok, momentum}, n,
-                         aligned16(m) && aligned16(gradient), stream, "muon_momentum");
+void muon_momentum(V* m, const G* gradient, int64_t n, const double* clip, const double* ok,
+                   const double* update, double momentum, const Origin& origin, Stream stream) {
+  constexpr int kWidth = kPerThread<V>;
+  const auto launch = [&](auto rounding) {
+    each<kWidth, 2>(Momentum<V, G, decltype(rounding)>{m, gradient, clip, ok, update, momentum, rounding}, n,
+                    aligned16(m) && aligned16(gradient), stream, "muon_momentum");
+  };
+  if constexpr (!std::is_same_v<V, float>)
+    if (origin.random()) return launch(Stochastic{origin});
+  launch(Nearest{});
 }
 
 template <class T, class V, class G>
@@ -263,7 +272,8 @@ void muon_direction(const V* m, const G* gradient, T* direction, int64_t n, cons
 }
 
 #define INSTANTIATE(V, G)                                                                                  \
-  template void muon_momentum(V*, const G*, int64_t, const double*, const double*, double, Stream);        \
+  template void muon_momentum(V*, const G*, int64_t, const double*, const double*, const double*, double,  \
+                              const Origin&, Stream);                                                      \
   template void muon_direction(const V*, const G*, double*, int64_t, const double*, double, bool, Stream); \
   template void muon_direction(const V*, const G*, float*, int64_t, const double*, double, bool, Stream);  \
   template void muon_direction(const V*, const G*, Bf16*, int64_t, const double*, double, bool, Stream);

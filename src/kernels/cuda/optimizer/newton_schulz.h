@@ -7,13 +7,15 @@
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/support/types.h"
 #include "kernels/matrix_pieces.h"
+#include "kernels/update_ranges.h"
 
 namespace quintet::kernels::cuda {
 
-// Writes nothing when *ok is 0. Scalars are in device memory.
+// Writes nothing when *ok is 0. Scalars are in device memory. `update`, the number of this update, is read
+// only where `origin` asks for stochastic rounding.
 template <class Moment, class Gradient>
 void muon_momentum(Moment* m, const Gradient* gradient, int64_t n, const double* clip, const double* ok,
-                   double momentum, Stream stream);
+                   const double* update, double momentum, const Origin& origin, Stream stream);
 
 template <class T, class Moment, class Gradient>
 void muon_direction(const Moment* m, const Gradient* gradient, T* direction, int64_t n, const double* clip,

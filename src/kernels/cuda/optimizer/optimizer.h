@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/cuda/support/types.h"
+#include "kernels/trust_ratio.h"
 #include "kernels/update_ranges.h"
 
 namespace quintet::kernels::cuda {
@@ -100,10 +101,12 @@ struct LambScalars {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  RatioLimits limits;
 };
 
 // m and v as in adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p;
-// p -= lr * ratio * u with ratio = sqrt(norms[0] / norms[1]), or 1 if either is 0. Same instances as adamw.
+// p -= lr * ratio * u with ratio = sqrt(norms[0] / norms[1]) within its limits, or 1 if either is 0. Same
+// instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LambScalars& scalars,
           Stream stream);
@@ -113,16 +116,18 @@ void lamb(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const Lamb
 
 struct LarsScalars {
   const double* lr = nullptr;
+  const double* step = nullptr;         // number of this update, for stochastic rounding
   const double* clip_scale = nullptr;   // null: 1
   const double* ok = nullptr;           // null: always
   const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double momentum = 0.0;
   double trust = 0.001;
+  RatioLimits limits;
 };
 
-// u = momentum u + lr * ratio * (g + wd p); p -= u, with ratio = trust * |p| / (|g| + wd |p|), or 1 if |p| or
-// |g| is 0; |p| and |g| are the square roots of norms[0] and norms[1]. u is the first moment, null when
-// momentum is 0. Same instances as adamw.
+// u = momentum u + lr * ratio * (g + wd p); p -= u, with ratio = trust * |p| / (|g| + wd |p|) within its
+// limits, or 1 if |p| or |g| is 0; |p| and |g| are the square roots of norms[0] and norms[1]. u is the first
+// moment, null when momentum is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lars(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LarsScalars& scalars,
           Stream stream);

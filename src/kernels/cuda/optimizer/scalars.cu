@@ -10,24 +10,27 @@ __global__ void count_to_seed_kernel(const double* count, const double* scale, d
   *seed = *count > 0 ? *scale / *count : 0.0;
 }
 
-__global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window, bool largest) {
+__global__ void clip_scale_kernel(ClipScalars s, double max_norm, ScaleRule rule, bool largest) {
   await_previous();
   const double scale = *s.loss_scale, norm = (largest ? *s.sum_squares : sqrt(*s.sum_squares)) / scale;
   const bool finite = isfinite(*s.loss), sound = isfinite(norm) && finite;
   const bool spike = s.loss_limit != nullptr && (*s.loss > *s.loss_limit * *s.count || norm > *s.norm_limit);
   const bool ok = sound && !spike;
-  const bool mended = !sound && window > 0 && finite && scale > 1;
+  const bool mended = !sound && rule.window > 0 && finite && scale > rule.least;
   *s.norm = norm;
   *s.ok = ok ? 1.0 : 0.0;
   *s.clip_scale = (max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0) / scale;
   *s.update_count += ok ? 1.0 : 0.0;
   *s.skipped_in_row = ok ? 0.0 : *s.skipped_in_row + (mended ? 0.0 : 1.0);
   *s.skipped_total += ok ? 0.0 : 1.0;
-  if (window == 0) return;
+  if (rule.window == 0) return;
   const double good = sound ? *s.good_steps + 1 : 0.0;
-  const bool grows = good >= static_cast<double>(window);
+  const bool grows = good >= static_cast<double>(rule.window);
   *s.good_steps = grows ? 0.0 : good;
-  *s.loss_scale = !sound ? fmax(scale / 2, 1.0) : grows ? scale * 2 : scale;
+  const double overflows = (s.overflows != nullptr ? *s.overflows : 0.0) + (sound ? 0.0 : 1.0);
+  const bool halves = !sound && overflows >= static_cast<double>(rule.hysteresis);
+  *s.loss_scale = halves ? fmax(scale / 2, rule.least) : grows ? scale * 2 : scale;
+  if (s.overflows != nullptr) *s.overflows = grows ? 0.0 : overflows;
 }
 
 __global__ void derive_key_kernel(const int64_t* seed, uint64_t salt, uint64_t* key) {
@@ -77,8 +80,8 @@ void count_to_seed(const double* count, const double* scale, double* seed, Strea
   check_launch("count_to_seed");
 }
 
-void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream) {
-  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm, window, largest);
+void clip_scale(const ClipScalars& s, double max_norm, const ScaleRule& rule, bool largest, Stream stream) {
+  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm, rule, largest);
   check_launch("clip_scale");
 }
 

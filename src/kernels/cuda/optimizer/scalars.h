@@ -15,6 +15,14 @@ struct ClipScalars {
   double *norm = nullptr, *clip_scale = nullptr, *ok = nullptr;
   double *update_count = nullptr, *skipped_in_row = nullptr, *skipped_total = nullptr;
   double *loss_scale = nullptr, *good_steps = nullptr;
+  double* overflows = nullptr;  // null with a hysteresis of 1
+};
+
+// How the loss scale follows overflows.
+struct ScaleRule {
+  int64_t window = 0;  // 0: the loss scale is constant
+  double least = 1;
+  int64_t hysteresis = 1;
 };
 
 // norm = sqrt(sum_squares) / loss_scale; with `largest`, sum_squares is the largest absolute element and
@@ -23,10 +31,10 @@ struct ClipScalars {
 // ok = norm and loss are finite and, with a guard, norm and loss / count do not exceed their limits.
 // A step with ok counts as an update and resets skipped_in_row; any other counts as skipped.
 //
-// With window > 0 the loss scale is halved after a non-finite step, down to 1, and doubled after `window`
-// finite ones; a skipped step that a smaller scale may cure (finite loss, scale above 1) does not count
-// towards skipped_in_row.
-void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream);
+// With a window the loss scale is halved after non-finite steps, from the hysteresis-th since it was last
+// doubled on, down to `least`, and doubled after `window` finite ones in a row; a skipped step that a
+// smaller scale may cure (finite loss, scale above `least`) does not count towards skipped_in_row.
+void clip_scale(const ClipScalars& s, double max_norm, const ScaleRule& rule, bool largest, Stream stream);
 
 // *key = words 0 and 1 of base::philox(*seed, salt): the key of one dropout.
 void derive_key(const int64_t* seed, uint64_t salt, uint64_t* key, Stream stream);

@@ -11,16 +11,17 @@ __device__ __forceinline__ double element(const T* p) {
   return static_cast<double>(values<T, 1>(fetch<1>(p)).v[0]);
 }
 
-template <class Master, class Moment, class Gradient>
+template <class Master, class Moment, class Gradient, class Rounding>
 struct Lamb {
   using P = typename Master::Arithmetic;
-  struct Place {
+  struct Place : Rounding {
     Master master;
     Moment *m, *v;
     const Gradient* grad;
     const double* norms;
     static Place of(const auto& range) {
-      return {master_of(range), range.moment1, range.moment2, range.gradient, range.norms};
+      return {Rounding::of(range), master_of(range), range.moment1,
+              range.moment2,       range.gradient,   range.norms};
     }
     bool wide() const { return master.wide() && in_packs(m) && in_packs(v) && in_packs(grad); }
   };
@@ -33,8 +34,7 @@ struct Lamb {
   };
   // `keep` is the bias-correction factor of the mean.
   __device__ Factors<P> factors(const Rates& r, const Place& at) const {
-    const bool adapts = at.norms != nullptr && at.norms[0] > 0 && at.norms[1] > 0;
-    const double ratio = adapts ? sqrt(at.norms[0] / at.norms[1]) : 1.0;
+    const double ratio = lamb_ratio(at.norms, k.limits);
     const Factors<double> f = wide_factors(decay_of(k, r.weight_decay));
     return {P(f.keep), P(*k.lr * r.lr_factor * ratio), P(f.root),
             P(f.clip), k.ok == nullptr || *k.ok != 0,  P(f.decay)};
@@ -68,6 +68,7 @@ struct Lamb {
       mean.v[j] = next_mean;
       square.v[j] = next_square;
     }
+    at.round(i, k.step, mean, &square);
     store<V>(at.m + i, mean);
     store<V>(at.v + i, square);
     at.master.template write<V>(i, p);
@@ -78,16 +79,16 @@ struct Lamb {
   }
 };
 
-template <class Master, class Moment, class Gradient>
+template <class Master, class Moment, class Gradient, class Rounding>
 struct Lars {
   using P = typename Master::Arithmetic;
-  struct Place {
+  struct Place : Rounding {
     Master master;
     Moment* velocity;
     const Gradient* grad;
     const double* norms;
     static Place of(const auto& range) {
-      return {master_of(range), range.moment1, range.gradient, range.norms};
+      return {Rounding::of(range), master_of(range), range.moment1, range.gradient, range.norms};
     }
     bool wide() const { return master.wide() && in_packs(velocity) && in_packs(grad); }
   };
@@ -99,11 +100,7 @@ struct Lars {
     Pack<Gradient, V> g;
   };
   __device__ Factors<P> factors(const Rates& r, const Place& at) const {
-    double ratio = 1;
-    if (at.norms != nullptr && at.norms[0] > 0 && at.norms[1] > 0) {
-      const double weight = sqrt(at.norms[0]), gradient = sqrt(at.norms[1]);
-      ratio = k.trust * weight / (gradient + decay_of(k, r.weight_decay) * weight);
-    }
+    const double ratio = lars_ratio(at.norms, k.trust, decay_of(k, r.weight_decay), k.limits);
     return {P(1),
             P(*k.lr * r.lr_factor * ratio),
             P(0),
@@ -139,7 +136,10 @@ struct Lars {
       }
       p.v[j] = p.v[j] - move;
     }
-    if (at.velocity != nullptr) store<V>(at.velocity + i, u);
+    if (at.velocity != nullptr) {
+      at.round(i, k.step, u, static_cast<decltype(&u)>(nullptr));
+      store<V>(at.velocity + i, u);
+    }
     at.master.template write<V>(i, p);
   }
   __device__ double other(const Place& at, int64_t i, double, const Factors<double>& f) const {
@@ -207,51 +207,53 @@ void norms_of(const Rule& rule, const Range& range, double* norms, void* workspa
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LambScalars& scalars,
           Stream stream) {
-  update(Lamb<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, ranges, stream, "lamb");
+  update_moments<Lamb, PlainMaster<Master, Copy>, Moment, Gradient>(scalars, ranges, stream, "lamb");
 }
 
 template <class Moment, class Gradient>
 void lamb(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LambScalars& scalars,
           Stream stream) {
-  update(Lamb<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "lamb");
+  update_moments<Lamb, SplitMaster, Moment, Gradient>(scalars, ranges, stream, "lamb");
 }
 
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb_norms(const UpdateRange<Master, Moment, Gradient, Copy>& range, const LambScalars& scalars,
                 double* norms, void* workspace, Stream stream) {
-  norms_of(Lamb<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, range, norms, workspace, stream,
-           "lamb_norms");
+  norms_of(Lamb<PlainMaster<Master, Copy>, Moment, Gradient, Nearest>{scalars}, range, norms, workspace,
+           stream, "lamb_norms");
 }
 
 template <class Moment, class Gradient>
 void lamb_norms(const SplitUpdateRange<Moment, Gradient>& range, const LambScalars& scalars, double* norms,
                 void* workspace, Stream stream) {
-  norms_of(Lamb<SplitMaster, Moment, Gradient>{scalars}, range, norms, workspace, stream, "lamb_norms");
+  norms_of(Lamb<SplitMaster, Moment, Gradient, Nearest>{scalars}, range, norms, workspace, stream,
+           "lamb_norms");
 }
 
 template <class Master, class Moment, class Gradient, class Copy>
 void lars(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LarsScalars& scalars,
           Stream stream) {
-  update(Lars<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, ranges, stream, "lars");
+  update_moments<Lars, PlainMaster<Master, Copy>, Moment, Gradient>(scalars, ranges, stream, "lars");
 }
 
 template <class Moment, class Gradient>
 void lars(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LarsScalars& scalars,
           Stream stream) {
-  update(Lars<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "lars");
+  update_moments<Lars, SplitMaster, Moment, Gradient>(scalars, ranges, stream, "lars");
 }
 
 template <class Master, class Moment, class Gradient, class Copy>
 void lars_norms(const UpdateRange<Master, Moment, Gradient, Copy>& range, const LarsScalars& scalars,
                 double* norms, void* workspace, Stream stream) {
-  norms_of(Lars<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, range, norms, workspace, stream,
-           "lars_norms");
+  norms_of(Lars<PlainMaster<Master, Copy>, Moment, Gradient, Nearest>{scalars}, range, norms, workspace,
+           stream, "lars_norms");
 }
 
 template <class Moment, class Gradient>
 void lars_norms(const SplitUpdateRange<Moment, Gradient>& range, const LarsScalars& scalars, double* norms,
                 void* workspace, Stream stream) {
-  norms_of(Lars<SplitMaster, Moment, Gradient>{scalars}, range, norms, workspace, stream, "lars_norms");
+  norms_of(Lars<SplitMaster, Moment, Gradient, Nearest>{scalars}, range, norms, workspace, stream,
+           "lars_norms");
 }
 
 #define INSTANTIATE(M, V, G, C)                                                                         \

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/elementwise/each.cuh"
 #include "kernels/cuda/optimizer/optimizer.h"
+#include "kernels/cuda/optimizer/rounding.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -229,6 +230,16 @@ void update(const Rule& rule, std::span<const Range> all, Stream stream, const c
     }
     launch();
   }
+}
+
+// With the rounding that the ranges ask for; f32 moments are what was computed.
+template <template <class, class, class, class> class Rule, class Master, class Moment, class Gradient,
+          class Scalars, class Range>
+void update_moments(const Scalars& k, std::span<const Range> ranges, Stream stream, const char* what) {
+  if constexpr (!std::is_same_v<Moment, float>)
+    if (!ranges.empty() && ranges[0].origin.random())
+      return update(Rule<Master, Moment, Gradient, Stochastic>{k}, ranges, stream, what);
+  update(Rule<Master, Moment, Gradient, Nearest>{k}, ranges, stream, what);
 }
 
 }  // namespace

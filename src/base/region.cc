@@ -1,10 +1,10 @@
-#include "checkpoint/region.h"
+#include "base/region.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 
-namespace quintet::checkpoint {
+namespace quintet::base {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 62;
@@ -145,4 +145,4 @@ Clipped clip(const std::vector<int64_t>& shape, const std::vector<int64_t>& begi
   return out;
 }
 
-}  // namespace quintet::checkpoint
+}  // namespace quintet::base

@@ -1,0 +1,25 @@
+// What the recipe's rules know of each optimizer: one row per optimizer (optimizer_traits.cc).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "config/recipe.h"
+
+namespace quintet::config {
+
+struct OptimizerTraits {
+  OptimizerKind kind;
+  // Keys of [optimizer] that it reads, of those that some optimizers do not.
+  std::span<const std::string_view> keys;
+  bool rounds_moments = true;  // precision.moments_rounding applies to its moments
+};
+
+std::span<const OptimizerTraits> optimizer_traits();
+
+// Whether the optimizer of some parameters reads the key. A custom one may read any.
+bool reads_key(const Optimizer& optimizer, std::string_view key);
+// Whether the key belongs to some optimizers only.
+bool belongs_to_optimizers(std::string_view key);
+
+}  // namespace quintet::config
