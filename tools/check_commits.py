@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the subjects of commits: "area: what it does", at most 72 characters (CONTRIBUTING.md).
 
-Commits up to BASE are older than the rule. Where the history does not reach back to BASE (a shallow clone), nothing is
-checked, and a line says so. Prints one line per problem; exit status 1 if there is any.
+Commits up to BASE are older than the rule. In a shallow clone that does not reach back to BASE nothing is checked, and a line
+says so; anywhere else an unknown BASE is a problem. Prints one line per problem; exit status 1 if there is any.
 
   check_commits.py                the commits between BASE and HEAD
   check_commits.py --self-test    wrong subjects must be found
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BASE = "c0fd85aa7d8356acd7c1b5f7ce0e624402742822"
+BASE = "f661c991d7f01d03ac7605147b74e85d7c055914"
 LONGEST = 72
 # One area or several, as "cuda/norm" or "checkpoint, train"; then what the commit does, in lower case unless it is a name.
 FORM = re.compile(r"[A-Za-z0-9_./,+ -]+: \S.*")
@@ -52,8 +52,11 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     if git("merge-base", "--is-ancestor", BASE, "HEAD").returncode != 0:
-        print(f"commits: not checked: the history does not reach back to {BASE[:12]}")
-        return 0
+        if git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+            print(f"commits: not checked: this shallow clone does not reach back to {BASE[:12]}")
+            return 0
+        print(f"commits: BASE {BASE[:12]} is not in the history of HEAD")
+        return 1
     log = git("log", "--no-merges", "--format=%h %s", f"{BASE}..HEAD").stdout.splitlines()
     wrong = [(line.partition(" ")[0], subject, why) for line in log if (why := problem(subject := line.partition(" ")[2]))]
     for commit, subject, why in wrong:
