@@ -317,10 +317,9 @@ TEST(Tool, NumbersAreFiniteAndComplete) {
 // The same for whatever options there will be: the help of every verb lists them with the kind of value.
 TEST(Tool, EveryOptionWithANumberIsChecked) {
   // Every kind of value is in one of the two lists, so that a new kind cannot stay unchecked.
-  const std::set<std::string> numbers = {"N",    "X",     "S",      "SECONDS", "USD",
-                                         "INT",  "FLOAT", "FACTOR", "STEPS",   "TFLOPS",
-                                         "SIZE", "R",     "K",      "P",       "ID",
-                                         "BYTES"};
+  const std::set<std::string> numbers = {"N",     "X",      "S",     "SECONDS", "USD",  "INT",
+                                         "FLOAT", "FACTOR", "STEPS", "TFLOPS",  "SIZE", "R",
+                                         "K",     "P",      "ID",    "BYTES"};
   const std::set<std::string> others = {
       "PATH",    "PRESET", "NAME", "TEXT",   "KEY",          "CLUSTER",    "TYPE",
       "FILE",    "FOLDER", "DIR",  "TOKEN",  "COND",         "T",          "CHECKPOINT",
