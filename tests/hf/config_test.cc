@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "config/key_docs.h"
 #include "config/parse.h"
 #include "config/presets.h"
 #include "config/print.h"
@@ -77,6 +79,25 @@ TEST(HfConfig, EveryPresetHasAFamily) {
     EXPECT_EQ(back.model.layers, recipe.model.layers) << preset.preset;
     EXPECT_TRUE(back.model.rope_scaling == recipe.model.rope_scaling) << preset.preset;
   }
+}
+
+// A key of experts either changes the architecture, so that config.json must agree with it, or training alone, so
+// that it is free beside model.hf and an export ignores it.
+TEST(HfConfig, EveryKeyOfExpertsIsOfTheArchitectureOrOfTraining) {
+  const std::set<std::string> architecture = {
+      "experts", "top_k", "ffn",   "shared_ffn", "shared_gate", "bias",   "scale_input", "first_dense",
+      "every",   "score", "order", "normalise",  "scale",       "groups", "groups_kept"};
+  for (const KeyFacts& key : recipe_keys())
+    if (key.section() == "model.moe")
+      EXPECT_NE(is_free_beside_hf(key.key, false), architecture.contains(key.name())) << key.key;
+
+  Model mixtral = *find_preset("mixtral-8x7b");
+  Moe& moe = mixtral.moe;
+  moe.balance_loss = 0.02, moe.z_loss = 0.001, moe.capacity_factor = 1.25, moe.eval_capacity_factor = 2,
+  moe.min_capacity = 4;
+  moe.drop = DropPolicy::Position, moe.capacity_group = 2, moe.pad = true, moe.receive_bound = 1.5;
+  std::string why;
+  EXPECT_NE(hf_family_of(mixtral, &why), nullptr) << why;
 }
 
 // config.json as it is published, each with the preset that it must give; empty: there is none.

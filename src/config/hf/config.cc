@@ -142,17 +142,41 @@ void resolve_sizes(Model& m) {
   if (m.moe.experts > 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
 }
 
-// Settings of training, which a config.json says nothing reliable about.
+// Keys of training, which a config.json says nothing reliable about: an export ignores them, and a recipe may set
+// them beside model.hf.
+struct TrainingKey {
+  std::string_view key;
+  void (*copy)(const Model& from, Model& to);
+};
+constexpr TrainingKey kTrainingKeys[] = {
+    {"model.dropout", [](const Model& a, Model& b) { b.dropout = a.dropout; }},
+    {"model.init", [](const Model& a, Model& b) { b.init = a.init; }},
+    {"model.init_stddev", [](const Model& a, Model& b) { b.init_stddev = a.init_stddev; }},
+    {"model.moe.upcycle", [](const Model& a, Model& b) { b.moe.upcycle = a.moe.upcycle; }},
+    {"model.moe.balance_loss", [](const Model& a, Model& b) { b.moe.balance_loss = a.moe.balance_loss; }},
+    {"model.moe.balance_scope", [](const Model& a, Model& b) { b.moe.balance_scope = a.moe.balance_scope; }},
+    {"model.moe.z_loss", [](const Model& a, Model& b) { b.moe.z_loss = a.moe.z_loss; }},
+    {"model.moe.bias_rate",  // its size; whether there are biases is part of the architecture
+     [](const Model& a, Model& b) {
+       if ((a.moe.bias_rate > 0) == (b.moe.bias_rate > 0)) b.moe.bias_rate = a.moe.bias_rate;
+     }},
+    {"model.moe.capacity_factor",
+     [](const Model& a, Model& b) { b.moe.capacity_factor = a.moe.capacity_factor; }},
+    {"model.moe.eval_capacity_factor",
+     [](const Model& a, Model& b) { b.moe.eval_capacity_factor = a.moe.eval_capacity_factor; }},
+    {"model.moe.min_capacity", [](const Model& a, Model& b) { b.moe.min_capacity = a.moe.min_capacity; }},
+    {"model.moe.drop", [](const Model& a, Model& b) { b.moe.drop = a.moe.drop; }},
+    {"model.moe.capacity_group",
+     [](const Model& a, Model& b) { b.moe.capacity_group = a.moe.capacity_group; }},
+    {"model.moe.pad", [](const Model& a, Model& b) { b.moe.pad = a.moe.pad; }},
+    {"model.moe.receive_bound", [](const Model& a, Model& b) { b.moe.receive_bound = a.moe.receive_bound; }},
+    {"model.moe.force_balance", [](const Model& a, Model& b) { b.moe.force_balance = a.moe.force_balance; }},
+};
+
 void copy_training_settings(const Model& from, Model& to) {
-  const Moe& a = from.moe;
-  Moe& b = to.moe;
-  b.balance_loss = a.balance_loss, b.balance_scope = a.balance_scope, b.z_loss = a.z_loss;
-  if ((a.bias_rate > 0) == (b.bias_rate > 0)) b.bias_rate = a.bias_rate;
-  b.capacity_factor = a.capacity_factor, b.drop = a.drop, b.capacity_group = a.capacity_group;
-  b.pad = a.pad, b.receive_bound = a.receive_bound, b.force_balance = a.force_balance, b.upcycle = a.upcycle;
-  to.init = from.init, to.init_stddev = from.init_stddev;
+  for (const TrainingKey& key : kTrainingKeys) key.copy(from, to);
   to.rope_scaling.positions = from.rope_scaling.positions;
-  to.preset = from.preset, to.demands = from.demands, to.dropout = from.dropout, to.hf = from.hf;
+  to.preset = from.preset, to.demands = from.demands, to.hf = from.hf;
 }
 
 HfJson written(const Model& model, const HfFamily& family) {
@@ -291,26 +315,10 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
 }
 
 bool is_free_beside_hf(std::string_view key, bool upcycling) {
-  static const std::set<std::string_view> kFree = {"model.hf",
-                                                   "model.preset",
-                                                   "model.dropout",
-                                                   "model.rope_theta",
-                                                   "model.init",
-                                                   "model.init_stddev",
-                                                   "model.moe.upcycle",
-                                                   "model.moe.balance_loss",
-                                                   "model.moe.balance_scope",
-                                                   "model.moe.z_loss",
-                                                   "model.moe.bias_rate",
-                                                   "model.moe.capacity_factor",
-                                                   "model.moe.drop",
-                                                   "model.moe.capacity_group",
-                                                   "model.moe.pad",
-                                                   "model.moe.receive_bound",
-                                                   "model.moe.force_balance",
-                                                   "model.mtp.layers",
-                                                   "model.mtp.loss"};
-  return kFree.contains(key) || key.starts_with("model.rope_scaling.") ||
+  static constexpr std::string_view kOthers[] = {"model.hf", "model.preset", "model.rope_theta",
+                                                 "model.mtp.layers", "model.mtp.loss"};
+  return std::ranges::count(kTrainingKeys, key, &TrainingKey::key) > 0 ||
+         std::ranges::count(kOthers, key) > 0 || key.starts_with("model.rope_scaling.") ||
          (upcycling && key.starts_with("model.moe."));
 }
 
@@ -325,8 +333,7 @@ std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::s
   if (is_name)
     return fmt::format(
         "\"{}\" is not a folder, and Quintet does not download. Run 'hf download {} --local-dir {}', then "
-        "set "
-        "model.hf = \"{}\"",
+        "set model.hf = \"{}\"",
         as_given, as_given, as_given.substr(slash + 1), as_given.substr(slash + 1));
   return fmt::format("\"{}\" does not exist", as_given);
 }
