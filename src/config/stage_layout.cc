@@ -83,9 +83,9 @@ StageLayout parse_stage_layout(std::string_view text) {
     else
       stages.back() += c;
   const auto count = [&](char c) { return std::count(letters.begin(), letters.end(), c); };
-  if (count('E') != 1 || stages.front().find('E') != 0)
+  if (count('E') != 1 || !stages.front().starts_with('E'))
     out.error = "must have E once, at the start of the first stage: the embedding runs there";
-  else if (count('L') != 1 || stages.back().rfind('L') != stages.back().size() - 1)
+  else if (count('L') != 1 || !stages.back().ends_with('L'))
     out.error = "must have L once, at the end of the last stage: the head runs there";
   for (const std::string& stage : stages) out.stages.push_back(std::count(stage.begin(), stage.end(), 't'));
   return out;

@@ -180,6 +180,7 @@ TEST(Recipe, StagesTakeMegatronsLayoutStrings) {
            {"EEt|tL", "E once"},
            {"Ett|tt", "L once"},
            {"Et|Lt", "L once"},
+           {"Et*2|tt|ttL|", "L once"},
            {"Et|tmL", "model.mtp.layers"},
            {"Et|(tL", "\"(\" without"},
            {"Et)|tL", "\")\" at character 3"},
