@@ -103,6 +103,12 @@ int64_t Blend::turns(int64_t set, int64_t positions) const {
   return count;
 }
 
+int64_t Blend::most_turns(int64_t set, int64_t positions) const {
+  if (pattern_) return turns(set, positions);
+  const __int128 share = shares_[static_cast<size_t>(set)];
+  return static_cast<int64_t>((share * positions + period_ - 1) / period_);
+}
+
 Blend::Turn Blend::at(int64_t position) const {
   int64_t set = 0;
   if (blocks_) {

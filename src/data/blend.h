@@ -26,6 +26,8 @@ class Blend {
   Turn at(int64_t position) const;
   // Turns of a set among the first `positions`.
   int64_t turns(int64_t set, int64_t positions) const;
+  // The same or one more, at once: turns() of a period that is not held computes all positions before.
+  int64_t most_turns(int64_t set, int64_t positions) const;
 
   int64_t sets() const { return static_cast<int64_t>(shares_.size()); }
   int64_t period() const { return period_; }

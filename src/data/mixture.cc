@@ -75,6 +75,10 @@ int64_t Mixture::taken(int64_t set, int64_t positions) const {
   return blend_ ? blend_->turns(set, positions) : positions;
 }
 
+int64_t Mixture::most_taken(int64_t set, int64_t positions) const {
+  return blend_ ? blend_->most_turns(set, positions) : positions;
+}
+
 bool Mixture::is_streamed() const { return std::ranges::any_of(sets_, &MixtureSet::is_streamed); }
 
 int64_t Mixture::tokens() const {

@@ -74,6 +74,7 @@ class Mixture {
   MixtureSet::Found find(const Pick& pick) const { return set(pick.set).find(pick.sample); }
   // Samples of a set among the first `positions`.
   int64_t taken(int64_t set, int64_t positions) const;
+  int64_t most_taken(int64_t set, int64_t positions) const;  // or one more, at once (Blend::most_turns)
 
   int64_t sets() const { return static_cast<int64_t>(sets_.size()); }
   const MixtureSet& set(int64_t i) const { return sets_[static_cast<size_t>(i)]; }

@@ -358,8 +358,10 @@ class DataMaker {
     if (mixture.set(0).name.empty()) return;
     for (size_t i = 0; i < recipe_.data.blend.size(); ++i) {
       const auto set = static_cast<int64_t>(i);
-      const int64_t taken = mixture.taken(set, sequences), has = mixture.set(set).samples();
-      if (recipe_.data.blend[i].repeat || taken <= has) continue;  // a stream may repeat
+      if (recipe_.data.blend[i].repeat) continue;  // a stream may repeat
+      const int64_t has = mixture.set(set).samples(), most = mixture.most_taken(set, sequences);
+      const int64_t taken = most == has + 1 ? mixture.taken(set, sequences) : most;
+      if (taken <= has) continue;
       config::fail_coded(
           config::kDataLasts,
           "data.blend: \"{}\" has {} sequences, but the run takes {} ({:.2f} epochs) and repeat is "

@@ -143,7 +143,7 @@ class Header {
     for (int64_t i = 0; i < train.sets(); ++i) {
       const data::MixtureSet& set = train.set(i);
       if (set.name.empty()) return;
-      const int64_t taken = train.taken(i, sequences);
+      const int64_t taken = train.most_taken(i, sequences);
       if (set.is_streamed()) {
         line(i == 0 ? "blend" : "", "{}: {:.4g} % of the sequences, {} of {}, streamed", set.name,
              100 * train.share(i), thousands(taken), thousands(sequences));

@@ -65,7 +65,7 @@ TEST(Blend, LongPeriodsAreExactAtEveryPrefix) {
   const __int128 period = blend.period();
   ASSERT_GT(blend.period(), int64_t{1} << 32);
   std::vector<int64_t> count(shares.size(), 0);
-  const int64_t last = 200'000;
+  const int64_t last = 600'000;  // ten blocks, of which four are held
   for (int64_t n = 0; n < last; ++n) {
     const Blend::Turn turn = blend.at(n);
     ASSERT_EQ(turn.index, count[static_cast<size_t>(turn.set)]++);
@@ -74,12 +74,27 @@ TEST(Blend, LongPeriodsAreExactAtEveryPrefix) {
       ASSERT_TRUE(-period < error && error < period) << "set " << k << " after " << n + 1;
     }
   }
-  const Blend again(shares);  // from far to near, as a run that continues
-  for (int64_t n = last - 1; n > 0; n -= 9'973) {
-    const Blend::Turn a = again.at(n), b = blend.at(n);
-    EXPECT_EQ(a.set, b.set);
-    EXPECT_EQ(a.index, b.index);
-  }
+  const Blend again(shares);  // from far to near, as a run that continues; and back and forth
+  for (int64_t n = last - 1; n > 0; n -= 9'973)
+    for (const int64_t at : {n, n * 7'919 % last}) {
+      const Blend::Turn a = again.at(at), b = blend.at(at);
+      EXPECT_EQ(a.set, b.set);
+      EXPECT_EQ(a.index, b.index);
+      EXPECT_LE(blend.turns(a.set, at), blend.most_turns(a.set, at));
+      EXPECT_GE(blend.turns(a.set, at) + 1, blend.most_turns(a.set, at));
+    }
+}
+
+// A bound for a run of any length, before its first step.
+TEST(Blend, TheMostTurnsOfALongRunComeAtOnce) {
+  const Blend blend(shares_of({4'812'331'907, 1'204'551'013}));
+  const int64_t far = int64_t{1} << 50;
+  const int64_t a = blend.most_turns(0, far), b = blend.most_turns(1, far);
+  EXPECT_GE(a + b, far);
+  EXPECT_LE(a + b, far + 2);
+  EXPECT_NEAR(static_cast<double>(a), static_cast<double>(far) * blend.share(0), 2);
+  const Blend held({3, 1});
+  EXPECT_EQ(held.most_turns(0, 9), held.turns(0, 9));
 }
 
 TEST(Blend, SharesAreTheDecimalsThatTheRecipeSpells) {
