@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -31,10 +34,8 @@ void require_examples(const base::Path& path, const nlohmann::json& json) {
   if (json["kind"] == "pairs")
     base::fail_user(
         "'{}' has preference pairs, and training on them is not supported yet: a loss over tokens would "
-        "train "
-        "the rejected answers as well. To train on the chosen ones, write each as \"messages\", or as "
-        "\"prompt\" "
-        "and \"completion\", and prepare those",
+        "train the rejected answers as well. To train on the chosen ones, write each as \"messages\", or as "
+        "\"prompt\" and \"completion\", and prepare those",
         path.string());
   if (json["kind"] == "prompts")
     base::fail_user(
@@ -55,9 +56,7 @@ void require_same_tokenizer(const base::Path& path, const nlohmann::json& json,
   if (then == now) return;
   base::fail_user(
       "'{}' was prepared with the tokenizer '{}', whose tokens ({}) are not those of data.tokenizer ({}): "
-      "its "
-      "ids would "
-      "stand for other text. Name that tokenizer in data.tokenizer, or prepare the data again",
+      "its ids would stand for other text. Name that tokenizer in data.tokenizer, or prepare the data again",
       path.string(), base::printable(text("path")), then, now);
 }
 
@@ -71,38 +70,60 @@ Corpus open_tokens(const base::Path& path, const tokenizer::Tokenizer& tokenizer
   return corpus;
 }
 
-// The token files in a folder that has nothing else but their side files, sorted; else nothing. A .bin
-// without an index is one of nanoGPT's shards.
+// The token files in a folder that has nothing else but their side files, sorted; else nothing. A .bin without
+// an index is one of nanoGPT's shards, but not beside files that only indexed tokens have: there its index is
+// lost, and its bytes would be read as ids of another width.
 std::vector<base::Path> prepared_in(const base::Path& folder) {
-  std::vector<base::Path> prefixes;
+  std::vector<base::Path> prefixes, without_index;
+  bool has_side_files = false;
   for (const base::Path& file : base::list_files(folder, [](const base::Path&) { return false; })) {
     const auto extension = file.extension();
+    has_side_files |= extension == ".idx" || extension == ".mask" || file.filename() == "manifest.json";
     if (extension == ".idx")
       prefixes.push_back(token_file_prefix(file));
     else if (extension == ".bin" && !base::file_exists(token_file_prefix(file).string() + ".idx"))
-      prefixes.push_back(file);
+      prefixes.push_back(without_index.emplace_back(file));
     else if (extension != ".bin" && extension != ".mask" && extension != ".json" &&
              file.filename() != "columns.jsonl")  // of prepared prompts
       return {};
   }
+  if (has_side_files && !without_index.empty())
+    base::fail_user(
+        "'{}' has no index '{}.idx' beside it: copy the index as well, or move the file out of the folder",
+        without_index[0].string(), token_file_prefix(without_index[0]).filename().string());
   return prefixes;
+}
+
+// Whether a file name has one of the words that stand for held-out data, as a word of its own.
+bool names_held_out(const base::Path& shard) {
+  const std::string name = shard.filename().string();
+  const auto is_letter = [&](size_t at) {
+    return at < name.size() && std::isalpha(static_cast<unsigned char>(name[at]));
+  };
+  for (const std::string_view word : {"val", "valid", "validation", "test"})
+    for (size_t at = name.find(word); at != std::string::npos; at = name.find(word, at + 1))
+      if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+  return false;
 }
 
 // Shards of a folder are one set. Those of a validation split are not trained on by mistake.
 void require_one_split(const base::Path& folder, const std::vector<base::Path>& shards) {
-  const auto is_of = [](const base::Path& shard, std::string_view word) {
-    return shard.filename().string().find(word) != std::string::npos;
-  };
-  for (const char* word : {"val", "test"}) {
-    const auto found = std::ranges::find_if(shards, [&](const base::Path& s) { return is_of(s, word); });
-    if (found != shards.end() &&
-        !std::ranges::all_of(shards, [&](const base::Path& s) { return is_of(s, word); }))
+  const auto found = std::ranges::find_if(shards, names_held_out);
+  if (found != shards.end() && !std::ranges::all_of(shards, names_held_out))
+    base::fail_user(
+        "'{}' has {} token files, and the name of '{}' says that it is held out: name the files instead of "
+        "the folder, those to train on in data.path and the others in eval.sets",
+        folder.string(), shards.size(), found->filename().string());
+}
+
+// A file that is named twice, or once by itself and once by its folder, would be trained on twice as often.
+void require_distinct(const std::vector<base::Path>& files) {
+  std::set<base::Path> seen;
+  for (const base::Path& file : files)
+    if (!seen.insert(std::filesystem::weakly_canonical(token_file_prefix(file))).second)
       base::fail_user(
-          "'{}' has {} token files, and '{}' looks like one to evaluate on: list those to train on in "
-          "data.path, "
-          "and name the others in eval.sets",
-          folder.string(), shards.size(), found->filename().string());
-  }
+          "data.path names '{}' twice: name it once. data.blend trains on a set more often than on others",
+          file.string());
 }
 
 // The token files that the paths name, in their order; nothing if any path is something else.
@@ -119,6 +140,7 @@ std::vector<base::Path> token_files(const std::vector<base::Path>& paths) {
     require_one_split(path, shards);
     files.insert(files.end(), shards.begin(), shards.end());
   }
+  require_distinct(files);
   return files;
 }
 
@@ -148,10 +170,8 @@ Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokeni
         (base::directory_exists(path) && (is_datasets_folder(path) || !prepared_in(path).empty())))
       base::fail_user(
           "data.path lists {} paths, and '{}' is a token file or a datasets folder among others: token files "
-          "may "
-          "be listed together, a .npy file or a datasets folder must be the only path, and data.blend takes "
-          "all "
-          "of them",
+          "may be listed together, a .npy file or a datasets folder must be the only path, and data.blend "
+          "takes all of them",
           paths.size(), path.string());
   Reading files;
   Corpus corpus = read_text(paths, tokenizer, &files, options);
