@@ -7,8 +7,8 @@ namespace quintet::text {
 namespace {
 
 constexpr size_t kRead = size_t{1} << 20;
-constexpr size_t kPeeked = size_t{64}
-                           << 20;  // bytes in which the first object ends, else it is not looked at
+// Bytes in which the first object ends, else it is not looked at.
+constexpr size_t kPeeked = size_t{64} << 20;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
@@ -95,8 +95,7 @@ class Bytes {
 
 class JsonValues final : public FileRecords {
  public:
-  JsonValues(const base::Path& path, const Position& start)
-      : path_(path), bytes_(path), number_(start.record) {
+  JsonValues(const base::Path& path, const Position& start) : bytes_(path), number_(start.record) {
     char c = 0;
     if (start.offset > 0) {
       Bytes begin(path);
@@ -115,10 +114,10 @@ class JsonValues final : public FileRecords {
     if (is_array_) {
       if (more && c == ']') return end_of_array();
       if (number_ > 0) {
-        if (more && c != ',') fail("there is no comma after it");
+        if (more && c != ',') fail(fmt::format("no comma follows object {}", number_));
         if (more) bytes_.take(), more = bytes_.skip_space(c);
       }
-      if (!more) fail("the array breaks off after it");
+      if (!more) fail(fmt::format("the file ends after object {}, within the array", number_));
     }
     if (!more) return false;
     record.bytes.clear();
@@ -126,11 +125,11 @@ class JsonValues final : public FileRecords {
       case Bytes::Value::Whole:
         break;
       case Bytes::Value::Missing:
-        fail("a comma follows it, and no value");
+        fail(fmt::format("no value follows the comma after object {}", number_));
       case Bytes::Value::Truncated:
-        fail("the file breaks off within the next one");
+        fail(fmt::format("the file ends within object {}", number_ + 1));
       case Bytes::Value::TooLong:
-        fail(fmt::format("the next one is longer than {}, which is not supported",
+        fail(fmt::format("object {} is longer than {}, which is not supported", number_ + 1,
                          base::human_bytes(kLongestRecord)));
     }
     record.number = ++number_;
@@ -144,15 +143,12 @@ class JsonValues final : public FileRecords {
   bool end_of_array() {
     bytes_.take();
     char c = 0;
-    if (bytes_.skip_space(c)) fail("something follows the end of the array");
+    if (bytes_.skip_space(c)) fail("text follows the end of the array");
     ended_ = true;
     return false;
   }
-  [[noreturn]] void fail(std::string_view what) const {
-    throw DamagedFile(fmt::format("'{}': object {} of its JSON: {}", path_.string(), number_, what));
-  }
+  [[noreturn]] static void fail(const std::string& what) { throw DamagedFile(what); }
 
-  base::Path path_;
   Bytes bytes_;
   int64_t number_;
   bool is_array_ = false, ended_ = false;

@@ -102,10 +102,12 @@ class Lines final : public FileRecords {
   int64_t line_, offset_;
 };
 
-// Whether the first object has a field that is asked for, as far as it was looked at.
+// Whether the first object has a field that is asked for, as far as it was looked at. One that is not strict JSON
+// (Python writes NaN) may have it: the reader of records reports it.
 bool has_any(const JsonPeek& peek, const std::vector<std::string>& columns) {
   if (columns.empty() || peek.first.empty()) return true;
   const auto first = nlohmann::json::parse(peek.first, nullptr, false);
+  if (first.is_discarded()) return true;
   return first.is_object() &&
          std::ranges::any_of(columns, [&](const std::string& name) { return first.contains(name); });
 }
