@@ -37,14 +37,29 @@ class Translator {
 
   std::string translate() {
     std::string out = alternatives({});
-    if (!at_end()) fail("an unmatched ')'");
+    if (!at_end()) fail_invalid("an unmatched ')'");
     return out;
   }
 
  private:
+  // Groups and classes within each other: reading them recurses.
+  static constexpr int kMostNested = 250;
+  struct Nested {
+    explicit Nested(Translator& t) : translator(t) {
+      if (++translator.nested_ > kMostNested)
+        translator.fail(fmt::format("more than {} nested groups or classes", kMostNested));
+    }
+    ~Nested() { --translator.nested_; }
+    Translator& translator;
+  };
+
   [[noreturn]] void fail(std::string_view what) const {
     base::fail_user("the regular expression '{}' has {} at byte {}, which is not supported",
                     base::printable(text_), what, at_);
+  }
+  [[noreturn]] void fail_invalid(std::string_view what) const {
+    base::fail_user("the regular expression '{}' is not valid: {} at byte {}", base::printable(text_), what,
+                    at_);
   }
   bool at_end() const { return at_ >= text_.size(); }
   bool starts(std::string_view what) const { return text_.substr(at_).starts_with(what); }
@@ -54,7 +69,7 @@ class Translator {
     return true;
   }
   char32_t next() {
-    if (at_end()) fail("no end");
+    if (at_end()) fail_invalid("it ends in the middle of an escape or a class");
     const char* p = text_.data() + at_;
     const char32_t code = next_code(p);
     at_ = static_cast<size_t>(p - text_.data());
@@ -177,8 +192,9 @@ class Translator {
       if (digit < 0) break;
       value = value * 16 + static_cast<char32_t>(digit);
     }
-    if (digits == 0) fail("\\x or \\u without digits");
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fail("a number that is no character");
+    if (digits == 0) fail_invalid("no digits after \\x or \\u");
+    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
+      fail_invalid("no code point has this number");
     return value;
   }
 
@@ -202,7 +218,7 @@ class Translator {
       case 'x': {
         if (take("{")) {
           const char32_t code = hex(8);
-          if (!take("}")) fail("\\x{ without }");
+          if (!take("}")) fail_invalid("no } after \\x{");
           return code;
         }
         const char32_t code = hex(2);
@@ -212,7 +228,7 @@ class Translator {
       case 'u': {
         const size_t begin = at_;
         const char32_t code = hex(4);
-        if (at_ - begin != 4) fail("\\u without four digits");
+        if (at_ - begin != 4) fail_invalid("fewer than four digits after \\u");
         return code;
       }
       default:
@@ -252,10 +268,10 @@ class Translator {
         return EscapedClass{of_codes(*property_set("xdigit")), c == 'H'};
       case 'p':
       case 'P': {
-        if (!take("{")) fail("\\p without {");
+        if (!take("{")) fail_invalid("no { after \\p");
         const bool negated = take("^") != (c == 'P');
         const size_t end = text_.find('}', at_);
-        if (end == std::string_view::npos) fail("\\p{ without }");
+        if (end == std::string_view::npos) fail_invalid("no } after \\p{");
         const std::string_view name = text_.substr(at_, end - at_);
         auto set = property_set(name);
         if (!set) fail(fmt::format("the property '{}'", name));
@@ -291,6 +307,7 @@ class Translator {
 
   // After "[".
   ClassSet bracket(const Mode& mode, bool& negated) {
+    const Nested nested(*this);
     negated = take("^");
     if (starts("]")) fail("a class that begins with ']'");
     std::optional<CodeSet> left;  // of "&&"
@@ -338,11 +355,11 @@ class Translator {
       if (starts("[")) fail("a range that ends with a class");
       const char32_t last = member(set, is_class);
       if (is_class) fail("a range that ends with a class");
-      if (last < first) fail("a range that ends before it begins");
+      if (last < first) fail_invalid("a range that ends before it begins");
       set.codes.add(CodeSet::of(first, last));
-      if (starts("-") && !starts("-]")) fail("a range of three parts");
+      if (starts("-") && !starts("-]")) fail("a range with two hyphens");
     }
-    if (!any) fail("a class without members");
+    if (!any) fail_invalid("an empty class");
     if (left) {
       intersect();
       set = of_codes(*std::move(left));
@@ -369,6 +386,7 @@ class Translator {
 
   // Up to the end or an unmatched ')'.
   std::string alternatives(const Mode& mode) {
+    const Nested nested(*this);
     std::string out;
     char32_t before = 0;  // under (?i): the letter before, if it stands for itself
     while (!at_end() && !starts(")")) {
@@ -409,8 +427,8 @@ class Translator {
     if (take("^")) return repeats = false, "^";
     if (take("$")) return repeats = false, "$";
     for (const char* quantifier : {"*", "+", "?"})
-      if (starts(quantifier)) fail("a repetition of nothing");
-    if (interval()) fail("a repetition of nothing");
+      if (starts(quantifier)) fail_invalid("nothing to repeat");
+    if (interval()) fail_invalid("nothing to repeat");
     if (take("\\")) return escape(mode, was, before, repeats);
     return literal(next(), mode, was, before);
   }
@@ -473,7 +491,7 @@ class Translator {
     if (take("?")) {
       if (take("#")) {
         at_ = std::min(text_.find(')', at_), text_.size());
-        if (!take(")")) fail("'(?#' without ')'");
+        if (!take(")")) fail_invalid("no ')' after '(?#'");
         return repeats = false, "";
       }
       if (take("=") || take("!") || take("<=") || take("<!")) {
@@ -492,7 +510,7 @@ class Translator {
       }
     }
     std::string out = open + alternatives(inside) + ")";
-    if (!take(")")) fail("'(' without ')'");
+    if (!take(")")) fail_invalid("no ')' for a '('");
     return out;
   }
 
@@ -576,6 +594,7 @@ class Translator {
   }
 
   std::string_view text_;
+  int nested_ = 0;
   CategoryGap gap_;
   size_t at_ = 0;
 };

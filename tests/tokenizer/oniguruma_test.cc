@@ -149,24 +149,30 @@ TEST(Oniguruma, WhatIsNotTranslatedIsRefusedByName) {
            {"(?i)[\\p{L}]", "a class under (?i) with letters beyond ASCII"},
            {"(?i:ss)", "'ss' under (?i)"},
            {"\\p{Klingon}", "the property 'Klingon'"},
-           {"\\pL", "\\p without {"},
+           {"\\pL", "no { after \\p"},
            {"[]a]", "a class that begins with ']'"},
-           {"[a-c-e]", "a range of three parts"},
+           {"[a-c-e]", "a range with two hyphens"},
            {"[z-a]", "a range that ends before it begins"},
-           {"[a", "no end"},
-           {"(a", "'(' without ')'"},
+           {"[a", "it ends in the middle"},
+           {"(a", "no ')' for a '('"},
            {"a)", "an unmatched ')'"},
-           {"*a", "a repetition of nothing"},
-           {"a|{2}", "a repetition of nothing"},
+           {"*a", "nothing to repeat at byte 0"},
+           {"a|{2}", "nothing to repeat"},
            {"\\b+", "a repetition of an anchor"},
            {"a{3,1}", "wrong order"},
            {"(*FAIL)", "'(*'"},
            {"\\xff", "\\x of a byte"}})
     EXPECT_CONTAINS(user_error([&] { Regex regex(expression); }), what) << expression;
   EXPECT_CONTAINS(user_error([&] { Regex regex("(?<=a+)b"); }), "is not supported: ");
+  // Reading nested groups and classes recurses: hostile files must not exhaust the stack.
+  for (const char* open : {"(", "[", "(?i)", "(?:(?i)"}) {
+    std::string expression;
+    for (int i = 0; i < 100'000; ++i) expression += open;
+    EXPECT_CONTAINS(user_error([&] { Regex regex(expression); }), "more than 250 nested") << open;
+  }
 }
 
-// Found by asking the package: tests/golden/make_tokenizers.py.
+// Found by asking the package: tests/golden/make_expressions.py.
 TEST(Oniguruma, CutsTextAsThePackageDoes) {
   const auto golden = nlohmann::json::parse(
       base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/golden/tokenizers/expressions.json"));
