@@ -157,16 +157,21 @@ void add_tokenizer(const Exported& e, const ConvertOptions& options, hf::FolderO
   if (base::directory_exists(source)) folder.copies = companions(source);
   if (!e.original.empty() && !e.recipe.model.moe.upcycle) return with_generation_config(folder, {});
   if (e.original.empty()) std::erase_if(folder.copies, is_generation_config);  // of another model
+  const bool is_there =
+      e.recipe.data.tokenizer == "bytes" || base::file_exists(given) || base::directory_exists(given);
   if (!base::directory_exists(source)) {
     auto texts = tokenizer_texts(e.recipe);
     if (texts.empty() && options.log)
-      options.log(fmt::format("note: {} has no form that transformers reads: the folder has no tokenizer",
-                              e.recipe.data.tokenizer));
+      options.log(
+          is_there ? fmt::format("note: {} has no form that transformers reads: the folder has no tokenizer",
+                                 e.recipe.data.tokenizer)
+                   : fmt::format("note: data.tokenizer '{}' does not exist: the folder has no tokenizer and "
+                                 "no ids of special tokens, so that text does not end by itself",
+                                 e.recipe.data.tokenizer));
     folder.texts.merge(texts);
   }
-  generate::SpecialTokens tokens;
-  if (e.recipe.data.tokenizer == "bytes" || base::file_exists(given) || base::directory_exists(given))
-    tokens = generate::special_tokens(e.recipe, *tokenizer::load_tokenizer(e.recipe.data.tokenizer));
+  if (!is_there) return with_generation_config(folder, {});
+  const auto tokens = generate::special_tokens(e.recipe, *tokenizer::load_tokenizer(e.recipe.data.tokenizer));
   std::string& config = folder.texts.at(config::kHfConfigFile);
   config = with_special_tokens(config, tokens);
   with_generation_config(folder, tokens);
