@@ -66,8 +66,7 @@ int plan_action(const PlanOptions& o) {
   if (!from_file && o.request.model.empty())
     base::fail_user(
         "a recipe, or --model with --cluster, is required, e.g. quintet plan --model llama3-8b --cluster "
-        "\"1x8 "
-        "h100\"");
+        "\"1x8 h100\"");
   if (!from_file && o.cluster.empty())
     base::fail_user("--model needs --cluster, e.g. --cluster \"2048x8 h100\"");
   if (!from_file && o.recipe.steps > 0)
@@ -113,8 +112,7 @@ int plan_action(const PlanOptions& o) {
   if (o.wanted.search && !assumptions.disabled_passes.empty())
     base::fail_user(
         "--disable-pass and --search are mutually exclusive: a search assumes all passes; plan the recipe "
-        "that it "
-        "finds with --disable-pass");
+        "that it finds with --disable-pass");
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
   assumptions.imbalance = o.imbalance;
@@ -202,8 +200,8 @@ Verb add_plan(CLI::App& app) {
       ->check(number_in(1, 1e6));
   command
       ->add_option("--write-rate", o->write_rate,
-                   "bytes per second that the file system of checkpoints takes from all ranks together "
-                   "(2TB); checkpoint.bandwidth may limit it further")
+                   "bytes per second, such as 2TB, that the checkpoints' file system accepts from all ranks "
+                   "together (default: unknown, no time is shown); checkpoint.bandwidth may limit it further")
       ->type_name("BYTES")
       ->transform(byte_size(1));
   command->add_option("--read-rate", o->read_rate, "the same for reading, for the time of a load")

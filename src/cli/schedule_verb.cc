@@ -53,7 +53,7 @@ schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts
 Schedule schedule_of(const ScheduleOptions& o) {
   if (o.name.empty() && (o.pp != 0 || o.micro != 0 || o.chunks != 0 || o.group != 0))
     base::fail_user(
-        "--pp, --micro, --chunks and --group need --name or --synthesize; {}",
+        "--pp, --micro and --chunks need --name or --synthesize, --group needs --name; {}",
         o.file.empty()
             ? "in a recipe, set parallel.pp, batch.accumulation and parallel.chunks (--set KEY=VALUE)"
             : "a schedule file defines its own sizes");
@@ -81,6 +81,10 @@ int schedule_action(const ScheduleOptions& o) {
         sources);
   if (!o.synthesize && (o.memory != 0 || o.freed_at_b != 0))
     base::fail_user("--memory and --freed-at-b need --synthesize");
+  if (o.synthesize && o.group != 0)
+    base::fail_user(
+        "--group has no effect on --synthesize, which orders micro-batches freely; it needs --name "
+        "interleaved");
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
     base::fail_user("--synthesize needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8");
   if (!o.svg.empty()) base::require_page_file("--svg", o.svg);
