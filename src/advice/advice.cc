@@ -125,10 +125,8 @@ std::string expert_reserve_text(const plan::Report& r) {
   const config::Parallel& p = r.recipe.parallel;
   return fmt::format(
       "it does not fit because no token may be dropped: {} are reserved for rows, as if every token of {} "
-      "ranks "
-      "chose this rank's experts; {} are used if rows arrive evenly. An expert capacity bounds the reserve "
-      "and "
-      "drops tokens past it\n",
+      "ranks chose this rank's experts; {} are used if rows arrive evenly. An expert capacity bounds the "
+      "reserve and drops tokens past it\n",
       plan::gib(rank.routed_bytes), p.ep * p.etp, plan::gib(rank.expected_routed_bytes));
 }
 

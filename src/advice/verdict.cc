@@ -272,8 +272,7 @@ class Ladder {
     const double link = c.host.effective_bytes_per_s();
     std::string out = fmt::format(
         "plan-only: the engine keeps block inputs on the device; moving {} blocks x {} rows x {} x {} bytes "
-        "= "
-        "{} per device to host memory would leave {} of {}",
+        "= {} per device to host memory would leave {} of {}",
         q.model.layers, base::thousands(rows), base::thousands(q.model.embed), size, plan::gib(kept),
         plan::gib(left), plan::gib(limit()));
     out += left <= limit() ? ", which fits" : ", which still does not fit";
@@ -338,8 +337,7 @@ class Ladder {
       };
       r.text = fmt::format(
           "plan-only, if the task allows it: {} per device with frozen bf16 weights and adapters of rank 16, "
-          "{} "
-          "with 4-bit weights",
+          "{} with 4-bit weights",
           plan::gib(bytes(2)), plan::gib(bytes(0.5)));
     }
     verdict_.rungs.push_back(std::move(r));

@@ -281,8 +281,7 @@ Format detect_format(const Json& record) {
   if (has("prompt")) return Format::Prompts;
   fail_user(
       "the fields {} match no known format; expected messages, conversations (ShareGPT), instruction and "
-      "output "
-      "(Alpaca), prompt and completion, chosen and rejected, or prompt",
+      "output (Alpaca), prompt and completion, chosen and rejected, or prompt",
       field_list(record));
 }
 

@@ -94,8 +94,7 @@ class ConversationSpans {
     } catch (const base::UserError& error) {
       base::fail_user(
           "the first {} of {} messages cannot be rendered alone, which finding the trained tokens needs, "
-          "because "
-          "the template has no generation blocks: {}",
+          "because the template has no generation blocks: {}",
           messages, example_.messages.size(), error.what());
     }
   }
@@ -118,8 +117,7 @@ class ConversationSpans {
       if (after < before || after > full_.generations.size())
         base::fail_user(
             "message {}: the template writes fewer generation blocks for a conversation than for its "
-            "beginning, so "
-            "that they cannot be told apart",
+            "beginning, so that they cannot be told apart",
             i + 1);
       for (size_t block = before; block < after; ++block)
         if (trained[i] != 0 && full_.generations[block].begin < full_.generations[block].end)
@@ -138,10 +136,8 @@ class ConversationSpans {
         const size_t at = common_length(with, full_.text);
         base::fail_user(
             "message {}: the template renders it differently when other messages follow: {} alone, {} in the "
-            "whole "
-            "conversation. Its tokens cannot be found by comparing; train the last message only (--loss "
-            "last), or "
-            "use a template with {{% generation %}} blocks",
+            "whole conversation. Its tokens cannot be found by comparing; train the last message only "
+            "(--loss last), or use a template with {{% generation %}} blocks",
             i + 1, excerpt(with, at), excerpt(full_.text, at));
       }
       const std::string before = render(i, true).text;
@@ -149,8 +145,7 @@ class ConversationSpans {
         const size_t at = common_length(before, with);
         base::fail_user(
             "message {}: the template's generation prompt is not how the message begins: {} in the prompt, "
-            "{} in the "
-            "message. Use a template with {{% generation %}} blocks",
+            "{} in the message. Use a template with {{% generation %}} blocks",
             i + 1, excerpt(before, at), excerpt(with, at));
       }
       if (before.size() < with.size()) spans.push_back({before.size(), with.size()});

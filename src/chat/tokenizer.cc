@@ -101,13 +101,11 @@ const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {
   if (templates_.empty())
     base::fail_user(
         "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with "
-        "one "
-        "beside it; --chat-template FILE (data.chat.template in a recipe) names another",
+        "one beside it; --chat-template FILE (data.chat.template in a recipe) names another",
         base::printable(path_));
   base::fail_user(
       "the tokenizer '{}' has several chat templates and no default; choose one with --chat-template {} "
-      "(data.chat.template in a "
-      "recipe)",
+      "(data.chat.template in a recipe)",
       base::printable(path_), templates_[0].first);
 }
 

@@ -69,8 +69,7 @@ int recipe_action(const DoctorOptions& o) {
   if (o.probe || !o.out.empty())
     base::fail_user(
         "--probe does not take a recipe: with a recipe, the machine is probed briefly anyway, or described "
-        "by "
-        "--cluster FILE.toml");
+        "by --cluster FILE.toml");
   tools::DoctorOptions options;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   if (!o.cluster.empty()) options.cluster = hardware::parse_cluster(o.cluster);

@@ -96,8 +96,7 @@ void compare_calls(const DeviceCommunicators& communicators, World& world) {
       throw MismatchError(fmt::format(
           "rank {} on device communicator '{}' {}: rank {} {}. All members must make the same calls with the "
           "same counts and types; ranks with different recipes, data or builds of the program do not. The "
-          "last "
-          "calls here:\n{}",
+          "last calls here:\n{}",
           world.rank(), c.name(), members_text(c.members()), r,
           theirs.group == 0 ? "has no such communicator"
                             : fmt::format("has made different calls than this rank ({} there, {} here)",

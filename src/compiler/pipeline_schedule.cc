@@ -45,12 +45,10 @@ void require_order_of_loads(const schedule::Schedule& s, const std::string& file
         throw config::RecipeError(
             recipe.name,
             {{.key = "parallel.schedule",
-              .rule = fmt::format(
-                  "the schedule in '{}' runs the forward of micro-batch {} after that of micro-batch {} "
-                  "(stage "
-                  "{}), but with model.moe.balance_scope = \"global\" loads accumulate in the order of "
-                  "forwards, which must be ascending",
-                  file, action.micro, before, rank),
+              .rule = fmt::format("the schedule in '{}' runs the forward of micro-batch {} after that of "
+                                  "micro-batch {} (stage {}), but with model.moe.balance_scope = \"global\" "
+                                  "loads accumulate in the order of forwards, which must be ascending",
+                                  file, action.micro, before, rank),
               .nearest = "forwards in ascending order of micro-batches, or model.moe.balance_scope "
                          "\"micro_batch\"",
               .name = "the schedule file matches the recipe"}});

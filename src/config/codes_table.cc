@@ -135,8 +135,7 @@ constexpr ProblemCode kCodes[] = {
      "parallel.dims.channels=\"tp\"", ""},
     {"Q1150", "model.hf is a Hugging Face folder",
      "model.hf names a folder with config.json, as Hugging Face models are published. Quintet does not "
-     "access "
-     "the network: a name such as \"org/name\" is answered with the command that downloads it.",
+     "access the network: a name such as \"org/name\" is answered with the command that downloads it.",
      "model.preset=\"\"\nmodel.hf=\"meta-llama/Llama-3.2-1B\"", ""},
     {"Q1151", "model.hf and model.preset exclude each other",
      "Both set all sizes of the model; two sources could contradict each other.", "", ""},
@@ -164,8 +163,7 @@ constexpr ProblemCode kCodes[] = {
      "model.preset=\"gpt2-tiny\"\nmodel.attention_sinks=true", "model.attention_sinks=false"},
     {"Q1164", "model.activation fits the blocks",
      "Experts have SiLU or the clamped form of GPT-OSS, dense networks SiLU or GELU; a key that only some "
-     "blocks could "
-     "follow is an error.",
+     "blocks could follow is an error.",
      "model.activation=\"clamped\"", "model.activation=\"silu\""},
     {"Q1165", "model.moe.scale_input requires one expert per token",
      "Llama 4 scales the input of a token's only expert by the sigmoid of its logit.",
@@ -291,15 +289,13 @@ constexpr ProblemCode kCodes[] = {
      "parallel.pp=2\nparallel.chunks=2", "parallel.schedule=\"interleaved\""},
     {"Q1322", "pipeline stages fit model.layers",
      "A model has at least as many blocks as there are virtual stages, and parallel.stages lists the blocks "
-     "of all "
-     "of them; a stage may have none.",
+     "of all of them; a stage may have none.",
      "parallel.pp=8", "parallel.pp=4"},
     {"Q1323", "the schedule file matches the recipe",
      "A schedule file is made for one number of stages, chunks and micro-batches."},
     {"Q1324", "parallel.micro_group matches parallel.schedule",
      "Interleaved sends micro-batches through a chunk in groups of at least parallel.pp. Other schedules "
-     "have "
-     "no groups.",
+     "have no groups.",
      "parallel.pp=2\nparallel.micro_group=4", "parallel.schedule=\"interleaved\""},
     {"Q1330", "context keys require parallel.cp > 1",
      "cp_method and ulysses describe how ranks share a sequence; ulysses is read by \"ulysses+ring\" only.",
@@ -359,13 +355,11 @@ constexpr ProblemCode kCodes[] = {
      "run.device=\"cuda\""},
     {"Q1408", "keys of a dynamic loss scale require precision.loss_scale = \"dynamic\"",
      "Only a dynamic loss scale starts somewhere, grows and falls: its start, window, minimum and hysteresis "
-     "have no "
-     "effect on a fixed one. The minimum is at most the start.",
+     "have no effect on a fixed one. The minimum is at most the start.",
      "precision.loss_scale=1024\nprecision.loss_scale_window=100", "precision.loss_scale=\"dynamic\""},
     {"Q1409", "quantised linears require bf16 compute",
      "Codes of 8 bits are made from bf16 values and multiply into them. On CPUs, f32 and f64 emulate fp8: "
-     "they "
-     "hold the numbers of the format, which shows what it does to a model without its speed.",
+     "they hold the numbers of the format, which shows what it does to a model without its speed.",
      "precision.linear=\"fp8-delayed\"\nprecision.compute=\"f16\"", "precision.compute=\"bf16\""},
     {"Q1410", "fp8 keys require quantised linears",
      "precision.fp8_match and precision.fp8_head select which linear layers precision.linear quantises.",
@@ -376,8 +370,7 @@ constexpr ProblemCode kCodes[] = {
      "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\ndata.seq_len=20", "data.seq_len=32"},
     {"Q1412", "precision.fp8_head fits model.vocab",
      "GEMMs of 8-bit operands read rows of 16 bytes, so every tensor rank's part of the vocabulary is a "
-     "multiple "
-     "of 16.",
+     "multiple of 16.",
      "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\nprecision.fp8_head=true\nmodel.vocab="
      "1000",
      "model.vocab=1024"},
@@ -404,8 +397,7 @@ constexpr ProblemCode kCodes[] = {
      "batch.global=4194304\nbatch.micro=1", "batch.global=16"},
     {"Q1513", "a head has at most 2^14 features",
      "Published models have 64 to 512 features in each attention head. The likely slip: model.embed given "
-     "for "
-     "model.head_dim.",
+     "for model.head_dim.",
      "model.head_dim=1048576", "model.head_dim=32"},
 
     // ---- Q16: the optimizer
@@ -445,8 +437,7 @@ constexpr ProblemCode kCodes[] = {
      "optimizer.weight_decay_ramp.final_ratio=0.5", "optimizer.weight_decay_ramp.final_ratio=1"},
     {"Q1621", "optimizer.lr_scaling has an effect",
      "The learning rate follows the sequences per step: they must differ from those that optimizer.lr is "
-     "for, in "
-     "all steps or in those of a batch.ramp.",
+     "for, in all steps or in those of a batch.ramp.",
      "optimizer.lr_scaling.rule=\"sqrt\"", "optimizer.lr_scaling.batch=64"},
 
     // ---- Q17: evaluation, guards and measurements

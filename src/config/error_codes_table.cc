@@ -14,8 +14,7 @@ constexpr ProblemCode kRows[] = {
     // ---- Q20: the run and the machine
     row("Q2001", kDataExists,
         "A path of data.path is not a file, folder or token file. Paths in a recipe are relative to its "
-        "folder, "
-        "in --set to the working directory.",
+        "folder, in --set to the working directory.",
         "Correct the path; 'quintet check RECIPE' prints it as it was resolved."),
     row("Q2002", kDataHasLabels,
         "Every document is one token long, or there is no text at all: no token has a next one to predict.",
@@ -85,8 +84,7 @@ constexpr ProblemCode kRows[] = {
         "Name one split of the dataset; load it and save it again with a column of text or of ids."),
     row("Q2204", "text can be read",
         "A file of data.path or an input of 'quintet prepare' or 'quintet tokenizer' is not text (it "
-        "contains "
-        "NUL bytes), is damaged where it is compressed, or lacks what a data key asks of it.",
+        "contains NUL bytes), is damaged where it is compressed, or lacks what a data key asks of it.",
         "Name text, .jsonl, .gz, .zst or .parquet files or folders of them; data.skip leaves files out. "
         "'quintet prepare --damaged skip' leaves damaged records out and counts them."),
     row("Q2205", "Parquet files can be read",
@@ -106,8 +104,7 @@ constexpr ProblemCode kRows[] = {
         "were made with the run's tokenizer, and are documents or conversations, not preference pairs or "
         "prompts. Keys that say how raw text is read, such as data.template, need raw text among the data.",
         "Name one of the token files, or list all of them in data.blend; or prepare the data again, or "
-        "remove "
-        "a key, as the message says."),
+        "remove a key, as the message says."),
     row("Q2210", "inputs and options of prepare are valid",
         "'quintet prepare' has nothing to read, no document is left after its filters, an option is outside "
         "its limits, or the output folder holds something else.",
@@ -199,8 +196,7 @@ constexpr ProblemCode kRows[] = {
     row("Q2406", "a run folder has the files of a run",
         "The path is not a folder that 'quintet train' wrote, or one of its files is missing or damaged.",
         "Name the folder that the last line of 'quintet train' printed: it contains recipe.toml, run.json "
-        "and "
-        "metrics.jsonl."),
+        "and metrics.jsonl."),
     row("Q2407", "traces are Chrome traces",
         "A trace in the run folder was not written by 'quintet train --trace'.",
         "Remove it from the run folder, or record it again."),
@@ -229,15 +225,13 @@ constexpr ProblemCode kRows[] = {
         "Save it again with safetensors, or with torch.save(model.state_dict(), path)."),
     row("Q2504", "models can be exported and converted",
         "The source is neither a run nor a checkpoint, the model has no Hugging Face family, or the output "
-        "folder is "
-        "not new or its disk is too small.",
+        "folder is not new or its disk is too small.",
         "Name a run folder, and a new folder for the result."),
 
     // ---- Q26: hardware
     row("Q2601", "cluster phrases can be read",
         "A cluster is NODESxPER_NODE and an accelerator, such as \"2x8 h100\" or \"64x8 h100 with ib-ndr\", "
-        "a "
-        "number of accelerators, or the path of a cluster file.",
+        "a number of accelerators, or the path of a cluster file.",
         "'quintet plan --help' has examples; docs/planning.md lists accelerators and links."),
     row("Q2602", "cluster and hardware files are valid",
         "A cluster file is TOML with a table [cluster] and, where they differ from the catalogue, "
@@ -253,8 +247,7 @@ constexpr ProblemCode kRows[] = {
 
     row("Q2605", "accelerators, links and stacks are known",
         "A name is not in the catalogue of hardware and software stacks, or an entry of a file for it is "
-        "outside its "
-        "limits.",
+        "outside its limits.",
         "The message lists the known names; a machine of your own is described by a cluster file "
         "(docs/planning.md)."),
 
@@ -265,8 +258,7 @@ constexpr ProblemCode kRows[] = {
         "Change --cluster, parallel.* or the dtype; the message has both numbers."),
     row("Q2702", "the search has something to choose",
         "--search chooses the layout. A key that it cannot hold is set, a value is not accepted, or the "
-        "model "
-        "is custom.",
+        "model is custom.",
         "Fix only parallel.tp, pp, cp and the other keys that the message lists."),
 
     // ---- Q28: pipeline schedules

@@ -42,8 +42,7 @@ constexpr KeyDoc kKeys[] = {
      "\"llama3-8b\"", "none"},
     {"model.hf",
      "The folder of a Hugging Face model: sizes from its config.json, first weights from its safetensors, "
-     "and "
-     "its tokenizer where data.tokenizer is not given (docs/huggingface.md).",
+     "and its tokenizer where data.tokenizer is not given (docs/huggingface.md).",
      "\"Llama-3.2-1B\"", "none"},
     {"model.family",
      "llama: RMSNorm, RoPE, a gated network; also Mistral, Qwen, Gemma, OLMo 2, SmolLM3, DeepSeek. gpt2: "
@@ -110,8 +109,7 @@ constexpr KeyDoc kKeys[] = {
     {"model.dropout", "gpt2: dropout on embeddings, attention weights and both residual branches.", "0.1"},
     {"model.init",
      "Standard deviations of initial weights: gpt2 (smaller for projections into the residual stream), "
-     "normal (equal), or "
-     "neox (from the width).",
+     "normal (equal), or neox (from the width).",
      "\"normal\""},
     {"model.init_stddev", "The standard deviation of gpt2 and normal.", "0.006"},
     {"model.rope_scaling.kind", "How positions past the original context are scaled.", "\"llama3\""},
@@ -169,8 +167,7 @@ constexpr KeyDoc kKeys[] = {
     {"model.moe.pad", "Pad every expert to its capacity, for sizes that do not vary.", "true"},
     {"model.moe.receive_bound",
      "Rows that a rank has room for, relative to the mean; more take further passes. 0: room for all that "
-     "can "
-     "arrive.",
+     "can arrive.",
      "1.5"},
     {"model.moe.force_balance", "Ignore the router's choice and load experts equally, for benchmarks.",
      "true"},
@@ -190,8 +187,7 @@ constexpr KeyDoc kKeys[] = {
      "[\"corpus\", \"notes.txt\"]", "required for training"},
     {"data.blend",
      "Several sets instead of data.path, each with a weight or a budget of tokens; repeat = false: the run "
-     "must "
-     "end within the set's first epoch.",
+     "must end within the set's first epoch.",
      "[{ path = \"web\", weight = 0.7 }, { path = \"code\", weight = 0.3 }]"},
     {"data.skip",
      "Names that are not read inside the folders of data.path: patterns with * and ?. One that ends in / is "
@@ -213,8 +209,7 @@ constexpr KeyDoc kKeys[] = {
     {"data.stream_window", "stream: consecutive sequences that are shuffled together.", "4096"},
     {"data.stream_parts",
      "stream: parts of the documents, of which a rank tokenises only those it trains on. Their number "
-     "belongs to "
-     "the order of the data; that of the data ranks serves best.",
+     "belongs to the order of the data; that of the data ranks serves best.",
      "64"},
     {"data.seq_len", "Tokens per sequence.", "4096", "required"},
     {"data.validation_fraction", "Fraction of the tokens held out for evaluation, by document.", "0.05"},
@@ -265,8 +260,7 @@ constexpr KeyDoc kKeys[] = {
     {"parallel.prefetch", "zero 3: parameter groups gathered ahead of their use.", "2"},
     {"parallel.gradient_blocks",
      "zero 2 and 3: blocks whose whole gradients exist at once. With 2 a block is computed while the "
-     "gradients "
-     "of the last one are reduced; 1 saves the memory and waits.",
+     "gradients of the last one are reduced; 1 saves the memory and waits.",
      "1"},
     {"parallel.pp", "Pipeline ranks.", "4"},
     {"parallel.schedule",
@@ -276,8 +270,7 @@ constexpr KeyDoc kKeys[] = {
      "2 for interleaved and V-shaped schedules, else 1"},
     {"parallel.stages",
      "Blocks per virtual stage; 0 in the first or last leaves the embedding or the head alone. Megatron's "
-     "layout "
-     "strings are accepted too.",
+     "layout strings are accepted too.",
      "[7, 9, 9, 7]", "balanced by cost"},
     {"parallel.micro_group", "interleaved: micro-batches that pass a chunk before the next chunk begins.",
      "16", "pp"},
@@ -313,8 +306,7 @@ constexpr KeyDoc kKeys[] = {
 
     {"memory.recompute",
      "What the backward pass recomputes: none, selective (ops that are cheap to compute and large to keep), "
-     "full (whole "
-     "blocks), fit (as little as a byte budget allows).",
+     "full (whole blocks), fit (as little as a byte budget allows).",
      "\"selective\""},
     {"memory.recompute_ops",
      "selective: op classes of norm, activation, rope, bias, dropout, residual, linear, attention.",
@@ -377,8 +369,7 @@ constexpr KeyDoc kKeys[] = {
      "checkpoints in the run folder"},
     {"checkpoint.every",
      "Interval between checkpoints: steps, a time, or auto (from the cost of a save and the failure rate). "
-     "0: only "
-     "at the end, or when a signal stops the run.",
+     "0: only at the end, or when a signal stops the run.",
      "\"10min\""},
     {"checkpoint.keep", "Newest checkpoints that stay on disk.", "3"},
     {"checkpoint.keep_every",

@@ -85,10 +85,8 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
   if (near.empty())
     fail("parallel.cp_method",
          fmt::format("\"ulysses+ring\" needs a number of ranks greater than 1 and less than parallel.cp {} "
-                     "that divides "
-                     "cp and the {} heads of a tensor rank, and divides its {} KV heads or is a multiple of "
-                     "them; there "
-                     "is none",
+                     "that divides cp and the {} heads of a tensor rank, and divides its {} KV heads or is a "
+                     "multiple of them; there is none",
                      p.cp, heads, kv),
          heads_divide(p, m, p.cp) ? "\"ulysses\"" : "\"ring\"");
   else

@@ -104,8 +104,7 @@ void program_size_is_limited(const Recipe& r, const Fail& fail) {
   if (all <= kMaxInstructions) return;
   const std::string numbers = fmt::format(
       "{} micro-batches x {} blocks and {} chunk{} of logits would compile to about {} instructions per "
-      "rank; "
-      "the limit is {}",
+      "rank; the limit is {}",
       thousands(r.batch.accumulation), thousands(blocks), thousands(chunks), chunks == 1 ? "" : "s",
       base::human_count(static_cast<double>(all)), base::human_count(static_cast<double>(kMaxInstructions)));
   if (each > kMaxInstructions / 64)

@@ -154,8 +154,7 @@ void TurnEnds::require_some() const {
                     base::printable(end_of_turn_));
   base::fail_user(
       "the template never trains a token that ends a turn: none of {} trained turns ends with a special "
-      "token. "
-      "Move the end-of-turn token into the generation block, or name the text that ends a turn "
+      "token. Move the end-of-turn token into the generation block, or name the text that ends a turn "
       "(--end-of-turn, data.chat.end_of_turn in a recipe)",
       turns_);
 }

@@ -104,8 +104,7 @@ Corpus Corpus::joined(std::vector<Corpus> parts) {
     if (!part.trained_.empty())
       base::fail_user(
           "'{}' has trained flags (.mask), and several token files with flags cannot be one set: list them "
-          "in "
-          "data.blend",
+          "in data.blend",
           part.name_);
     const uint64_t before = all->offsets.back();
     for (size_t i = 1; i < part.offsets_.size(); ++i) all->offsets.push_back(before + part.offsets_[i]);
@@ -188,8 +187,7 @@ void Corpus::read(int64_t begin, std::span<int32_t> out) const {
   const int64_t at = begin + static_cast<int64_t>(good);
   base::fail_user(
       "'{}': token {} at position {} (document {}) is outside the vocabulary of {} (ids 0 to {}); the data "
-      "is "
-      "damaged or was made with a different tokenizer",
+      "is damaged or was made with a different tokenizer",
       name_, static_cast<uint32_t>(out[good]), at, document_of(at), vocab_, vocab_ - 1);
 }
 
@@ -247,8 +245,7 @@ void Corpus::require_vocab(int64_t model_vocab) const {
   if (vocab_ > model_vocab)
     base::fail_user(
         "'{}' contains ids up to {}, but the model's vocabulary is {}: set model.vocab to at least {}, or "
-        "use "
-        "data from a tokenizer with at most {} ids",
+        "use data from a tokenizer with at most {} ids",
         name_, vocab_ - 1, model_vocab, vocab_, model_vocab);
 }
 

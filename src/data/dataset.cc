@@ -418,9 +418,8 @@ Splits packed_splits(const Corpus& corpus, const DatasetOptions& options) {
     if (plan.size() == 0)
       base::fail_user(
           "'{}': no document can be packed into sequences of {} tokens: {} are longer and dropped, {} lose "
-          "all "
-          "of their trained tokens when they are truncated, {} have no trained token, and one of a single "
-          "token has no label",
+          "all of their trained tokens when they are truncated, {} have no trained token, and one of a "
+          "single token has no label",
           corpus.name(), base::thousands(options.seq_len), base::thousands(plan.dropped()),
           base::thousands(plan.lost()), base::thousands(plan.untrained() - plan.lost()));
     return Dataset(corpus, options.seq_len, ranges, *options.best_fit);
@@ -429,8 +428,7 @@ Splits packed_splits(const Corpus& corpus, const DatasetOptions& options) {
   if (corpus.documents() < 2)
     base::fail_user(
         "a validation split of whole documents needs at least 2, but '{}' has {}: use a validation fraction "
-        "of 0 "
-        "or more data",
+        "of 0 or more data",
         corpus.name(), corpus.documents());
   const auto wanted = std::llround(options.validation_fraction * static_cast<double>(corpus.tokens()));
   const std::vector<TokenRange> drawn = draw_documents(corpus, std::max<int64_t>(1, wanted));

@@ -407,8 +407,7 @@ Corpus stream_validation(const StreamOptions& options, int64_t tokens) {
   if (corpus.tokens() < options.seq_len + 1)
     base::fail_user(
         "data.validation_fraction = {} holds out {} tokens of '{}', fewer than a sequence and its label "
-        "({}): raise it, "
-        "or give more data",
+        "({}): raise it, or give more data",
         options.validation_fraction, corpus.tokens(), names_of(options.files), options.seq_len + 1);
   return corpus.finish();
 }

@@ -180,8 +180,7 @@ void Builder::assign_groups() {
     if (taken == nullptr) fail_unmatched(group.match);
     base::fail_user(
         "optimizer.groups: \"{}\" has no effect: what it matches, such as {}, belongs to \"{}\" before it; "
-        "the "
-        "first match applies, so put the narrower pattern first",
+        "the first match applies, so put the narrower pattern first",
         group.match, graph_.value(taken->value).name,
         options_.groups[static_cast<size_t>(taken->group)].match);
   }

@@ -277,8 +277,7 @@ class Parser {
     } else {
       in.fail(
           "input, state, param, unused, sum, scale, bias_update or a node such as %5 = add(%3, %4) : "
-          "f32[tokens=8, "
-          "embed=16] F block=1");
+          "f32[tokens=8, embed=16] F block=1");
     }
     in.expect_end();
   }

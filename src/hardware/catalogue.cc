@@ -185,8 +185,7 @@ void read_stack(TomlReader& reader, Stack& stack) {
   if (stack.network <= 0 || stack.network > 1)
     base::fail_user(
         "{}: network is {}; it is the fraction of the links' efficiency that software reaches, above 0 and "
-        "at "
-        "most 1 (communication that overlaps with compute is `hidden`)",
+        "at most 1 (communication that overlaps with compute is `hidden`)",
         reader.where(), stack.network);
   if (stack.hidden > 1 || stack.tensor_hidden > 1)
     base::fail_user(

@@ -79,8 +79,7 @@ Goodput goodput(const Reliability& r, int devices, double interval_seconds) {
       !(interval_seconds >= 0) || devices < 1)
     base::fail_user(
         "goodput needs failures per device-hour and seconds per checkpoint, restart and interval of at least "
-        "0, "
-        "and at least one device; got {}, {}, {}, {} and {}",
+        "0, and at least one device; got {}, {}, {}, {} and {}",
         r.failures_per_device_hour, r.checkpoint_seconds, r.restart_seconds, interval_seconds, devices);
   Goodput g;
   g.interval_seconds = interval_seconds;

@@ -115,8 +115,7 @@ void ModelFolder::check_copies() {
       !is_equal(*head, stored("embed.weight")))
     base::fail_user(
         "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to "
-        "false to train "
-        "both, or remove lm_head.weight",
+        "false to train both, or remove lm_head.weight",
         source_->path().string(), stored("embed.weight").name);
   for (const TheirTensor& t : map_->theirs()) {
     if (!t.copy) continue;

@@ -45,17 +45,14 @@ std::string remedy_for(const std::string& name) {
     return "is quantised for llama.cpp; take the model's original folder of safetensors instead";
   if (has("zero_pp_rank_") || name.starts_with("global_step") || name == "zero_to_fp32.py")
     return "belongs to a checkpoint of DeepSpeed; make a folder of it with the script that DeepSpeed puts "
-           "beside it: "
-           "python zero_to_fp32.py . OUT --safe_serialization";
+           "beside it: python zero_to_fp32.py . OUT --safe_serialization";
   if (name.starts_with("mp_rank_") || name == "latest_checkpointed_iteration.txt")
     return "belongs to a checkpoint of Megatron in its old format (torch); save it with --ckpt-format "
-           "torch_dist, or "
-           "convert it to a Hugging Face folder with Megatron's tools/checkpoint/convert.py";
+           "torch_dist, or convert it to a Hugging Face folder with Megatron's tools/checkpoint/convert.py";
   if (name.ends_with(".h5") || name.ends_with(".msgpack") || name.ends_with(".npz") ||
       name.ends_with(".onnx"))
     return "has the weights for another framework; take the folder's safetensors, or save the model again "
-           "with "
-           "PyTorch";
+           "with PyTorch";
   return "";
 }
 

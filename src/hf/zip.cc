@@ -27,8 +27,7 @@ std::map<std::string, ZipEntry> read_zip(const base::InputFile& file, int64_t be
   const auto fail = [&](const char* why) {
     base::fail_user(
         "{} is not a file of torch.save that Quintet reads: {}. Files written before PyTorch 1.6 must be "
-        "loaded and "
-        "saved again; or save as safetensors",
+        "loaded and saved again; or save as safetensors",
         name, why);
   };
   const auto read = [&](int64_t at, int64_t count) {

@@ -30,8 +30,7 @@ void require_whole_blocks(const Segment& s, int64_t block) {
       while (smaller > 8 && run % smaller != 0) smaller /= 2;
       base::fail_user(
           "optimizer.name = \"adamw8bit\": the layout gives each rank runs of {} consecutive elements of {} "
-          "(dim "
-          "{} of {} in {} parts), which is not a multiple of optimizer.block_size = {}; use {}{}",
+          "(dim {} of {} in {} parts), which is not a multiple of optimizer.block_size = {}; use {}{}",
           run, s.name, to_string(s.global.dims[d].name), global, parts, block,
           fewer > 1 ? fmt::format("{} parts", fewer) : "one part",
           run % smaller == 0 ? fmt::format(", or optimizer.block_size = {}", smaller) : "");

@@ -344,9 +344,8 @@ void require_code_sizes(const graph::Graph& local) {
     if (is_multiple(g.m) && is_multiple(g.n) && is_multiple(g.k)) continue;
     base::fail_user(
         "precision.linear: in block {} this layout gives a rank a GEMM of {} rows, {} outputs and {} inputs, "
-        "and "
-        "8-bit operands need multiples of {}; use fewer tensor or context ranks, or leave the layer out of "
-        "precision.fp8_match",
+        "and 8-bit operands need multiples of {}; use fewer tensor or context ranks, or leave the layer out "
+        "of precision.fp8_match",
         n.block, g.m, g.n, g.k, kQuantizedMultiple);
   }
 }

@@ -455,8 +455,7 @@ int64_t text_without_fields(const Options& o, const std::vector<Source>& sources
   if (text == static_cast<int64_t>(sources.size()))
     base::fail_user(
         "{} names fields of JSON (.jsonl, .json) and Parquet rows, but {} plain text, which has none: leave "
-        "it "
-        "out, or name the files .jsonl if each of their lines is a JSON object",
+        "it out, or name the files .jsonl if each of their lines is a JSON object",
         option,
         sources.size() == 1 ? fmt::format("'{}' is", sources[0].path.string())
                             : fmt::format("all {} input files are", sources.size()));

@@ -307,8 +307,7 @@ class GraphLowering {
         if (num_grads++ > 0 && mode != instr.accumulate)
           base::fail_user(
               "[{}] of block {} computes the gradients of several parameters at once, but only some of them "
-              "are "
-              "used by other layers too: share all of them or none",
+              "are used by other layers too: share all of them or none",
               node.op->name, node.block);
         instr.accumulate = mode;
       }

@@ -105,8 +105,7 @@ std::string svg_gantt(const Schedule& s, const Timeline& line) {
       const double x = kLeft + slot.start * scale, w = (slot.end - slot.start) * scale;
       out += fmt::format(
           "<g><title>{}: {:g} to {:g}</title><rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
-          "fill=\"{}\" "
-          "stroke=\"white\" stroke-width=\"0.5\"/><text x=\"{:.2f}\" y=\"{:.1f}\" "
+          "fill=\"{}\" stroke=\"white\" stroke-width=\"0.5\"/><text x=\"{:.2f}\" y=\"{:.1f}\" "
           "text-anchor=\"middle\">{}</text></g>\n",
           to_text(action), slot.start, slot.end, x, y, w, kRow - 2,
           colour(action.kind, action.chunk, s.chunks), x + w / 2, y + 15, action.micro);

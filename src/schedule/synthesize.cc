@@ -57,8 +57,7 @@ class Search {
     if (!best_)
       base::fail_user(
           "no schedule of {} ranks and {} micro-batches fits {} stage activations per rank; the smallest "
-          "found "
-          "needs {:.4g}",
+          "found needs {:.4g}",
           p_.ranks, p_.micro_batches, p_.memory, least_);
     check(best_->schedule);
     best_->bound = kNever;

@@ -99,8 +99,7 @@ class Reader {
     } else {
       fail(key.column,
            "expected schedule, stages, chunks, micro_batches, placement, max_in_flight or a rank such as "
-           "'0:', found "
-           "'{}'",
+           "'0:', found '{}'",
            key.text);
     }
   }

@@ -101,8 +101,7 @@ LayoutSpace fixed(LayoutSpace s, const std::vector<std::string>& sets) {
     else
       base::fail_user(
           "--search chooses {} itself: remove --set {}, or fix a key that it can hold: parallel.tp, pp, cp, "
-          "ep, "
-          "etp, dp_replicate, zero, sequence_parallel, cp_method, schedule, chunks, batch.micro, "
+          "ep, etp, dp_replicate, zero, sequence_parallel, cp_method, schedule, chunks, batch.micro, "
           "memory.recompute",
           key, set);
   }

@@ -222,8 +222,7 @@ std::unique_ptr<Decoder> make_decoder(const Json& description) {
     return std::make_unique<SuffixBack>(json_field_or<std::string>(description, "suffix", "</w>", where));
   base::fail_user(
       "tokenizer file: the decoder '{}' is not supported; known: ByteLevel, ByteFallback, Fuse, Replace, "
-      "Strip, "
-      "Metaspace, WordPiece, BPEDecoder, Sequence",
+      "Strip, Metaspace, WordPiece, BPEDecoder, Sequence",
       base::printable(type));
 }
 

@@ -371,8 +371,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& description, bool& 
   }
   base::fail_user(
       "tokenizer file: the pre-tokenizer '{}' is not supported; known: ByteLevel, Split, Metaspace, "
-      "Whitespace, "
-      "WhitespaceSplit, BertPreTokenizer, Punctuation, Digits, CharDelimiterSplit, Sequence",
+      "Whitespace, WhitespaceSplit, BertPreTokenizer, Punctuation, Digits, CharDelimiterSplit, Sequence",
       base::printable(type));
 }
 

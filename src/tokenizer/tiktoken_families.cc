@@ -57,9 +57,8 @@ TiktokenFamily tiktoken_family(std::string_view file_name, int64_t ranks) {
   if (file_name == "tokenizer.model") return llama3(ranks);
   base::fail_user(
       "a tiktoken file does not say how it splits text, and its name '{}' is not a known one; known: names "
-      "with o200k, "
-      "cl100k, r50k, p50k, gpt2 or qwen, and Llama 3's tokenizer.model. Rename the file, or use a "
-      "tokenizer.json",
+      "with o200k, cl100k, r50k, p50k, gpt2 or qwen, and Llama 3's tokenizer.model. Rename the file, or use "
+      "a tokenizer.json",
       base::printable(file_name));
 }
 

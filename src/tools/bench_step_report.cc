@@ -33,8 +33,7 @@ static std::string floors(const StepBench& b) {
                           c.alone_seconds * 1e3, c.floor_seconds * 1e3);
   return text + fmt::format(
                     "  the step takes {:.3f} ms, {:.3f} x the sum of its floors, {:.3f} ms; {:.3f} x when "
-                    "each floor is "
-                    "capped at the time in the step\n",
+                    "each floor is capped at the time in the step\n",
                     b.step_seconds * 1e3, b.step_seconds / b.floor_seconds, b.floor_seconds * 1e3,
                     b.step_seconds / lesser_floor(b));
 }

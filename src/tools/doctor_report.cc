@@ -142,8 +142,7 @@ std::string Diagnosis::sentence() const {
     case Part::Host:
       return fmt::format(
           "host: {} is neither kernels nor waiting nor input, planned {}: instructions are too short for "
-          "their "
-          "launch overhead; use larger micro-batches",
+          "their launch overhead; use larger micro-batches",
           share, planned);
   }
   return {};

@@ -51,8 +51,7 @@ void require_fingerprints(const data::Mixture& mixture, const train::RunFolder& 
     if (now != then)
       base::fail_user(
           "the data have changed since the run: '{}' has the fingerprint {}, {} then; what the run was "
-          "trained on "
-          "cannot be told from other data",
+          "trained on cannot be told from other data",
           source_name(mixture.set(i)), now, then);
   }
 }
@@ -173,8 +172,7 @@ StepLedger DataLedger::step(int64_t number) const {
   if (const int64_t recorded = recorded_[static_cast<size_t>(number - 1)].tokens; recorded != out.labels)
     base::fail_user(
         "step {} was trained on {} labels, but its samples have {}: the run was continued with other "
-        "settings, or its "
-        "files do not belong together",
+        "settings, or its files do not belong together",
         number, base::thousands(recorded), base::thousands(out.labels));
   return out;
 }

@@ -164,8 +164,7 @@ std::string program_difference(const Difference& d, int peer) {
       config::fail_coded(
           config::kRanksAgree,
           "ranks compiled different programs from the same recipe: {}. Start all ranks from the same build, "
-          "with "
-          "the same model{}",
+          "with the same model{}",
           program_difference(d, peer),
           recipe.memory.recompute == config::RecomputeKind::Fit
               ? "; with memory.recompute = \"fit\" also with the same run.threads on every host"

@@ -121,8 +121,7 @@ void Checkpointer::require_space(bool replace) const {
   if (free < needed)
     config::fail_coded(config::kDiskHasRoom,
                        "checkpoints need {} in '{}', {} each, and {} is free: free some space, keep fewer "
-                       "(checkpoint.keep is "
-                       "{}), or choose another folder with checkpoint.dir",
+                       "(checkpoint.keep is {}), or choose another folder with checkpoint.dir",
                        base::human_bytes(needed), store_.folder().string(), base::human_bytes(bytes),
                        base::human_bytes(free), options.keep);
   if (!options.every.is_on() || options.keep_every == 0) return;

@@ -40,8 +40,7 @@ std::string non_finite_message(const Summary& s) {
   if (std::isfinite(s.last_loss) && evaluates_finite(s) && s.non_finite_at_end > 0)
     return fmt::format(
         "the run ended without a finite result: {} had a non-finite gradient and changed no weights. Try a "
-        "lower "
-        "optimizer.lr or a longer warm-up",
+        "lower optimizer.lr or a longer warm-up",
         s.non_finite_at_end == 1 ? std::string("the last step")
                                  : fmt::format("the last {} steps", s.non_finite_at_end));
   return fmt::format(

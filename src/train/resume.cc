@@ -126,12 +126,9 @@ std::string other_position(const Recipe& recipe, const Recipe& saved, const RunS
   if (sequences == state.sequences) return {};
   return fmt::format(
       "the run has read {} sequences in {} steps, and with this recipe it would have read {}, so samples "
-      "would "
-      "be repeated or left out. Keep the past in the recipe: a larger batch goes on exactly with batch.ramp "
-      "= "
-      "[{{ until = {}, global = {} }}] and --allow batch; a smaller one needs a new run from the weights, "
-      "with "
-      "--run-dir NEW --from {} --weights-only",
+      "would be repeated or left out. Keep the past in the recipe: a larger batch goes on exactly with "
+      "batch.ramp = [{{ until = {}, global = {} }}] and --allow batch; a smaller one needs a new run from "
+      "the weights, with --run-dir NEW --from {} --weights-only",
       base::thousands(state.sequences), state.step, base::thousands(sequences), state.step,
       saved.batch.global, folder.string());
 }
@@ -182,8 +179,7 @@ void require_same_tokens(const Recipe& recipe, const std::string& saved_hash, co
   base::fail_user(
       "data.tokenizer = \"{}\" is the tokenizer of another model: its tokens ({}) are not those that {} was "
       "trained with ({}, from \"{}\"), so its embeddings would be read under other ids. Use that tokenizer, "
-      "or "
-      "continue nevertheless with --allow data.tokenizer",
+      "or continue nevertheless with --allow data.tokenizer",
       recipe.data.tokenizer, now, folder.string(), saved_hash, saved_path);
 }
 
@@ -198,9 +194,8 @@ void require_tokens_of_folder(const Recipe& recipe, const StartOptions& options)
   if (!other) return;
   base::fail_user(
       "data.tokenizer = \"{}\" is the tokenizer of another model: id {} is {} there and '{}' in the folder "
-      "of "
-      "model.hf, '{}', so its embeddings would be read under other ids. Leave data.tokenizer out, or train "
-      "nevertheless with --allow data.tokenizer",
+      "of model.hf, '{}', so its embeddings would be read under other ids. Leave data.tokenizer out, or "
+      "train nevertheless with --allow data.tokenizer",
       recipe.data.tokenizer, *other,
       *other < ours->vocab_size() ? fmt::format("'{}'", base::printable(ours->token(*other))) : "not a token",
       base::printable(theirs->token(*other)), recipe.model.hf);
@@ -340,8 +335,7 @@ void require_manifest_of_latest(const checkpoint::Store& store) {
   const std::optional<checkpoint::Entry> newest = store.newest();
   base::fail_user(
       "'{}' is the latest checkpoint and has no {}: it was removed or damaged after the save. Restore it{}, "
-      "or "
-      "start over with --fresh, which replaces the run",
+      "or start over with --fresh, which replaces the run",
       store.folder_of(*latest).string(), checkpoint::kManifestFile,
       newest ? fmt::format(", continue from the one before with --from {}", newest->folder.string()) : "");
 }
@@ -500,9 +494,8 @@ std::string way_back(const base::Path& folder, int64_t step) {
       if (!is_finite(state.summary) || skipped_in_row(state) > 0) continue;
       return fmt::format(
           "The checkpoint of step {} is from before that (loss {:.4f}). To go back to it, run the same "
-          "command "
-          "once with --from {}, for example with a lower learning rate: --set optimizer.lr=... --allow "
-          "optimizer.lr",
+          "command once with --from {}, for example with a lower learning rate: --set optimizer.lr=... "
+          "--allow optimizer.lr",
           entry.step, state.summary.last_loss, entry.folder.string());
     } catch (const base::UserError&) {  // a damaged one is no way back
     }

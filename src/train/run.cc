@@ -154,8 +154,7 @@ RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
       if (recipe.run.backend == config::BackendKind::Local)
         base::fail_user(
             "run.backend is \"local\", but {} started {} processes, each of which would train a run of its "
-            "own: "
-            "use \"auto\" or \"mpi\", or start one process",
+            "own: use \"auto\" or \"mpi\", or start one process",
             launch->launcher, launch->world);
       return recipe;
     };

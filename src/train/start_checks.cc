@@ -83,8 +83,7 @@ void agree_on_start(const Start& start, comm::World& world) {
   if (!std::equal(mine, mine + 2, first))
     failure = std::make_exception_ptr(base::UserError(fmt::format(
         "rank {} finds another checkpoint to start from than rank 0 ({}; rank 0: {}): the folder must be the "
-        "same "
-        "for all ranks; with a network file system, wait until every machine sees the newest files",
+        "same for all ranks; with a network file system, wait until every machine sees the newest files",
         world.rank(), mine[0] < 0 ? "none" : start.checkpoint.string(),
         first[0] < 0 ? std::string("none") : fmt::format("one of step {}", first[0]))));
   agree(world, failure);

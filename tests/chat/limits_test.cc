@@ -58,10 +58,9 @@ TEST(TemplateLimits, EndWithAMessage) {
 TEST(TemplateLimits, ObjectsThatHoldEachOtherAreFreed) {
   // The leak checker of `make asan` sees these if they are not.
   Template(
-      "{% set a = namespace() %}{% set a.self = a %}{% macro m() %}{{ m }}{% endmacro %}{% set a.m = m %}"
-      "{% for i in range(2000) %}{% set p = a.p %}{% macro q() %}{{ p }}{% endmacro %}{% set a.p = q %}{% "
-      "endfor %}"
-      "{% set b = namespace(a=a) %}{% set a.b = b %}")
+      "{% set a = namespace() %}{% set a.self = a %}{% macro m() %}{{ m }}{% endmacro %}{% set a.m = m %}{% "
+      "for i in range(2000) %}{% set p = a.p %}{% macro q() %}{{ p }}{% endmacro %}{% set a.p = q %}{% "
+      "endfor %}{% set b = namespace(a=a) %}{% set a.b = b %}")
       .render({}, 0);
 }
 

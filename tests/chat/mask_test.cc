@@ -49,8 +49,7 @@ const char* const kTwoTurns =
                      {"role": "assistant", "content": "Two"}]})";
 const std::string kMarked =
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}A:{% generation %}{{ m.content "
-    "}}<|im_end|>"
-    "{% endgeneration %}{% else %}{{ m.role }}:{{ m.content }}{% endif %}\n{% endfor %}";
+    "}}<|im_end|>{% endgeneration %}{% else %}{{ m.role }}:{{ m.content }}{% endif %}\n{% endfor %}";
 
 TEST_F(Mask, IsTheDifferenceOfPrefixesWithoutGenerationBlocks) {
   const auto t = tokenizer();

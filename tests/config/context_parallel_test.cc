@@ -101,8 +101,7 @@ TEST(Context, TheReasonOfAChoiceHasItsNumbers) {
             "448");
   EXPECT_EQ(why(over(2), model(8, 8), kLong),
             "exchanging heads sends no less (128 elements per row and layer instead of 128), and chunks of "
-            "262144 "
-            "rows are large enough for a ring to hide its transfers");
+            "262144 rows are large enough for a ring to hide its transfers");
   EXPECT_EQ(why(over(4), model(12, 6), kLong),
             "cp 4 does not divide 6 KV heads, 2 does and sends 240 elements per row and layer, gather and "
             "ring 288");

@@ -214,9 +214,7 @@ TEST(GraphText, Refusals) {
        "line 2: %4 is not defined anywhere"},
       {x + "sum \"loads\" %0 block=0",
        "line 3: expected \"load\", \"balance_loss\", \"z_loss\", \"next_token_loss\", \"running\", \"amax\" "
-       "or "
-       "\"rounded\", got "
-       "'\"loads\""},
+       "or \"rounded\", got '\"loads\""},
   };
   for (const auto& [text, message] : faults) {
     try {

@@ -59,8 +59,7 @@ namespace {
 
 constexpr const char* kNotCounted =
     "malloc cannot be counted under a sanitizer, which has its own, nor without glibc, and a sanitizer's "
-    "shadow "
-    "memory counts as resident: run this test in a build without a sanitizer, on Linux with glibc";
+    "shadow memory counts as resident: run this test in a build without a sanitizer, on Linux with glibc";
 
 config::Recipe recipe(int64_t dp_shard, int64_t zero, int64_t tp) {
   config::Recipe r;

@@ -188,10 +188,8 @@ TEST(Header, SummarisesExperts) {
             "a gate");
   EXPECT_EQ(line_of(text, "router"),
             "sigmoid over all experts, weights not normalised, times 2.5; from the best 1 of 2 groups of 2 "
-            "experts; "
-            "selection bias adjusted by 0.01 per step against the load; balance loss 0.1 over each sequence; "
-            "z-loss "
-            "0.001; routing overridden: experts assigned by position, for benchmarks");
+            "experts; selection bias adjusted by 0.01 per step against the load; balance loss 0.1 over each "
+            "sequence; z-loss 0.001; routing overridden: experts assigned by position, for benchmarks");
   EXPECT_EQ(line_of(text, "capacity"),
             "48 rows per expert and group of 2 sequences (factor 1.5); the least probable rows past it are "
             "dropped");

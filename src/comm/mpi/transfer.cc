@@ -157,8 +157,7 @@ void Transfer::check_arrival(const Expected& expected, const MPI_Status& status)
   if (error_class == MPI_SUCCESS && status.MPI_TAG == expected.tag && bytes == expected.bytes) return;
   throw MismatchError(fmt::format(
       "{}: in {} a message of {} bytes arrived from member {} where one of {} bytes{} was expected: the "
-      "members "
-      "{}\n{}",
+      "members {}\n{}",
       channel_.who, describe(call_), error_class == MPI_ERR_TRUNCATE ? "more" : fmt::format("{}", bytes),
       expected.peer, expected.bytes, status.MPI_TAG == expected.tag ? "" : " of this call",
       call_.kind == CallKind::AllToAllV ? "issue different calls or disagree about their counts"

@@ -7,8 +7,7 @@ namespace {
 [[noreturn]] void say_what_to_install() {
   base::fail_user(
       "this build has no MPI backend: install an MPI library (Debian: apt install libopenmpi-dev "
-      "openmpi-bin), "
-      "configure again with -DQUINTET_MPI=ON and rebuild; or run with the local backend");
+      "openmpi-bin), configure again with -DQUINTET_MPI=ON and rebuild; or run with the local backend");
 }
 
 }  // namespace

@@ -15,26 +15,21 @@ const char* advice(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError:
       return "A CUDA call failed: an earlier kernel may have faulted (run under compute-sanitizer), memory "
-             "may "
-             "be full, or the driver may be older than the library (nvidia-smi). NCCL_DEBUG=WARN names the "
-             "call";
+             "may be full, or the driver may be older than the library (nvidia-smi). NCCL_DEBUG=WARN names "
+             "the call";
     case ncclSystemError:
       return "A system call failed: check that NCCL_SOCKET_IFNAME names an interface over which the hosts "
-             "reach "
-             "each other (lo if all ranks are on one host), that no firewall is between them, that /dev/shm "
-             "has "
-             "space and that memory may be locked (ulimit -l). NCCL_DEBUG=INFO names the call";
+             "reach each other (lo if all ranks are on one host), that no firewall is between them, that "
+             "/dev/shm has space and that memory may be locked (ulimit -l). NCCL_DEBUG=INFO names the call";
     case ncclInvalidUsage:
       return "Processes that share a GPU each need their own NCCL_HOSTID; otherwise every rank of a host "
-             "needs "
-             "its own GPU. NCCL_DEBUG=WARN names the violated rule";
+             "needs its own GPU. NCCL_DEBUG=WARN names the violated rule";
     case ncclInvalidArgument:
       return "NCCL rejected an argument: the loaded library may be older than the one this program was built "
              "with. NCCL_DEBUG=WARN names the argument";
     case ncclRemoteError:
       return "A peer ended or the network to it was lost: its own output has the cause. NCCL_DEBUG=WARN "
-             "names the "
-             "connection";
+             "names the connection";
     default:
       return "set NCCL_DEBUG=INFO on all ranks for details";
   }

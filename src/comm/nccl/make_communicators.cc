@@ -109,10 +109,8 @@ std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& wo
   if (sharing && sharing->same_process)
     base::fail_user(
         "ranks {} and {} of group '{}' are threads of one process on the same GPU, which NCCL does not "
-        "support. "
-        "Run one process per rank (mpirun -n {} quintet ..., each with its own NCCL_HOSTID if they share a "
-        "GPU), "
-        "or make as many GPUs visible as there are ranks",
+        "support. Run one process per rank (mpirun -n {} quintet ..., each with its own NCCL_HOSTID if they "
+        "share a GPU), or make as many GPUs visible as there are ranks",
         sharing->a, sharing->b, name, world.size());
   const ncclUniqueId id = agree_on_identity(world, group.members, index);
   made->connect(id, sharing ? fmt::format(". Ranks {} and {} share a GPU", sharing->a, sharing->b) : "",

@@ -163,8 +163,7 @@ void NcclCommunicator::check() {
   if (oldest == nullptr || base::now_ns() - oldest->since_ns <= world_.timeout().count()) return;
   fail(std::make_exception_ptr(TimeoutError(fmt::format(
       "{}: {} was enqueued {:.3f} s ago and has not finished. A member has not reached it or waits in "
-      "another "
-      "call. The last calls here:\n{}",
+      "another call. The last calls here:\n{}",
       who(), comm::describe(oldest->call), seconds(world_.timeout()), world_.recorder().describe(8)))));
 }
 
@@ -214,8 +213,7 @@ void NcclCommunicator::settle(const Call& call) {
   if (result == ncclInProgress)
     fail(std::make_exception_ptr(TimeoutError(
         fmt::format("{}: {} could not be launched within {:.3f} s: NCCL connects to a member at the first "
-                    "message, and one "
-                    "has not arrived. The last calls here:\n{}",
+                    "message, and one has not arrived. The last calls here:\n{}",
                     who(), comm::describe(call), seconds(world_.timeout()), world_.recorder().describe(8)))));
   fail(comm::describe(call), result);
 }

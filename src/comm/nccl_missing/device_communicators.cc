@@ -9,10 +9,8 @@ DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& gr
   if (groups.empty()) return {};
   base::fail_user(
       "this build cannot communicate between GPUs: install the CUDA toolkit (13.0 or later) and NCCL "
-      "(Debian: "
-      "libnccl-dev; Python: nvidia-nccl-cu13), configure again with -DQUINTET_CUDA=ON and rebuild; or run "
-      "with "
-      "device = \"cpu\"");
+      "(Debian: libnccl-dev; Python: nvidia-nccl-cu13), configure again with -DQUINTET_CUDA=ON and rebuild; "
+      "or run with device = \"cpu\"");
 }
 
 // Without communicators there are no calls to group.

@@ -157,8 +157,7 @@ void CudaExecutor::prepare_kernels() {
   if (first && options_.tune && !tunes && options_.log)
     options_.log(
         "GEMM algorithms are cuBLASLt's first choices, not tuned: there is no cache folder to keep tuned "
-        "ones "
-        "in for the next run (set QUINTET_CACHE_DIR)");
+        "ones in for the next run (set QUINTET_CACHE_DIR)");
   gpu::synchronize_device();
 }
 

@@ -14,8 +14,7 @@ double gpu_read_bytes_per_s() { return 0; }
 GpuProbe probe_gpu(comm::World&, int64_t, const ProbeOptions&) {
   base::fail_user(
       "no GPU to measure: this build has no CUDA backend. Install the CUDA toolkit (13.0 or later), cuDNN "
-      "and "
-      "NCCL, and build with -DQUINTET_CUDA=ON");
+      "and NCCL, and build with -DQUINTET_CUDA=ON");
 }
 
 }  // namespace quintet::machine
