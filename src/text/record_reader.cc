@@ -102,8 +102,8 @@ class Lines final : public FileRecords {
   int64_t line_, offset_;
 };
 
-// Whether the first object has a field that is asked for, as far as it was looked at. One that is not strict JSON
-// (Python writes NaN) may have it: the reader of records reports it.
+// Whether the first object has a field that is asked for, as far as it was looked at. One that is not strict
+// JSON (Python writes NaN) may have it: the reader of records reports it.
 bool has_any(const JsonPeek& peek, const std::vector<std::string>& columns) {
   if (columns.empty() || peek.first.empty()) return true;
   const auto first = nlohmann::json::parse(peek.first, nullptr, false);

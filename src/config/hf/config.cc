@@ -142,8 +142,8 @@ void resolve_sizes(Model& m) {
   if (m.moe.experts > 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
 }
 
-// Keys of training, which a config.json says nothing reliable about: an export ignores them, and a recipe may set
-// them beside model.hf.
+// Keys of training, which a config.json says nothing reliable about: an export ignores them, and a recipe may
+// set them beside model.hf.
 struct TrainingKey {
   std::string_view key;
   void (*copy)(const Model& from, Model& to);
