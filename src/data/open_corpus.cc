@@ -71,8 +71,8 @@ Corpus open_tokens(const base::Path& path, const tokenizer::Tokenizer& tokenizer
 }
 
 // The token files in a folder that has nothing else but their side files, sorted; else nothing. A .bin
-// without an index is one of nanoGPT's shards, but not beside files that only indexed tokens have: there its index is
-// lost, and its bytes would be read as ids of another width.
+// without an index is one of nanoGPT's shards, but not beside files that only indexed tokens have: there its
+// index is lost, and its bytes would be read as ids of another width.
 std::vector<base::Path> prepared_in(const base::Path& folder) {
   std::vector<base::Path> prefixes, without_index;
   bool has_side_files = false;

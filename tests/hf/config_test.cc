@@ -81,8 +81,8 @@ TEST(HfConfig, EveryPresetHasAFamily) {
   }
 }
 
-// A key of experts either changes the architecture, so that config.json must agree with it, or training alone,
-// so that it is free beside model.hf and an export ignores it.
+// A key of experts either changes the architecture, so that config.json must agree with it, or training
+// alone, so that it is free beside model.hf and an export ignores it.
 TEST(HfConfig, EveryKeyOfExpertsIsOfTheArchitectureOrOfTraining) {
   const std::set<std::string> architecture = {
       "experts", "top_k", "ffn",   "shared_ffn", "shared_gate", "bias",   "scale_input", "first_dense",
