@@ -237,7 +237,7 @@ TEST(TokenFileList, ReadsAsOneFileWithTheSameDocuments) {
   std::filesystem::rename(folder / "shards/train_2.bin", folder / "shards/val_2.bin");
   std::filesystem::rename(folder / "shards/train_2.idx", folder / "shards/val_2.idx");
   EXPECT_CONTAINS(test::user_error([&] { open_corpus(folder_only, *bytes, 0); }),
-                  "'val_2' looks like one to evaluate on");
+                  "the name of 'val_2' says that it is held out");
   base::write_file_atomically(folder / "a.txt", "text");
   EXPECT_CONTAINS(test::user_error([&] {
                     open_corpus({folder / "a.txt", folder / "whole.bin"}, *bytes, 0);

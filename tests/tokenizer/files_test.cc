@@ -103,7 +103,7 @@ TEST(TokenizerFile, DamageIsNamed) {
   EXPECT_CONTAINS(
       error(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "pre_tokenizer": {"type": "Split", "pattern":
                         {"Regex": "(a"}, "behavior": "Isolated"}})"),
-      "'(' without ')'");
+      "no ')' for a '('");
   EXPECT_CONTAINS(test::user_error([] { load_sentencepiece("nothing of the kind"); }), "SentencePiece");
 }
 
