@@ -15,6 +15,8 @@ constexpr const char* kFormat = "quintet checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kSumKey = ",\n  \"checksum\": \"";
 constexpr int64_t kMaxBytes = int64_t{1} << 60;  // of a file
+// The parser copies values, and messages print them: both call themselves once per level.
+constexpr int kMostLevels = 64;
 
 // Reads values of the expected type; anything else is a UserError that names the place.
 class Fields {
@@ -123,6 +125,8 @@ class Parser {
   // Whether to keep the value in the tree. The depth of a value is the number of values that it is in: a
   // tensor's is 2, its fields' 3.
   bool on_event(int depth, Event event, Json& value) {
+    if ((event == Event::array_start || event == Event::object_start) && depth >= kMostLevels)
+      base::fail_user("{} nests deeper than {} levels", source_, kMostLevels);
     const bool ends = event == Event::value || event == Event::array_end || event == Event::object_end;
     if (event == Event::key && depth == 1) on_key(value.get<std::string>());
     if (event == Event::key && depth == 3 && key_ == "tensors") on_tensor_key(value.get<std::string>());

@@ -711,7 +711,7 @@ TEST(Manifest, WhatContradictsItselfIsRefused) {
   save(store, 1);
   const Manifest m = Reader(store.folder_of(1)).manifest();
   EXPECT_EQ(to_text(parse_manifest(to_text(m), "again")), to_text(m));
-  const std::vector<std::array<std::string, 3>> bad = {
+  std::vector<std::array<std::string, 3>> bad = {
       {"rank-00000.safetensors", "../rank-00000.safetensors", "plain file name"},
       {"rank-00000.safetensors", "/etc/passwd", "plain file name"},
       {"\"version\": 1", "\"version\": 2", "version 2"},
@@ -736,11 +736,24 @@ TEST(Manifest, WhatContradictsItselfIsRefused) {
       {"\"name\": \"b/m\"", "\"name\": \"a\"", "twice"},
       {"\"run\": {", "\"runs\": {", "lacks \"run\""},
   };
+  // Deep enough to exhaust the stack, wherever a reader would not look.
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const auto& [from, to] :
+       std::vector<std::array<std::string, 2>>{{"\"run\": {", "\"run\": {\"x\": " + deep + ", "},
+                                               {"\"chunk_bytes\":", "\"x\": " + deep + ", \"chunk_bytes\":"},
+                                               {"{\"name\": \"a\"", "{\"x\": " + deep + ", \"name\": \"a\""},
+                                               {"\"shape\": [8, 6]", "\"shape\": [8, " + deep + "]"},
+                                               {"\"region\": {", "\"region\": {\"x\": " + deep + ", "},
+                                               {"\"sums\": [", "\"sums\": [" + deep + ", "}})
+    bad.push_back({from, to, "nests deeper than"});
   for (const auto& [from, to, why] : bad) {
     const std::string message = user_error([&] { parse_manifest(changed(m, from, to), "the file"); });
-    EXPECT_NE(message.find(why), std::string::npos) << to << ": " << message;
+    EXPECT_NE(message.find(why), std::string::npos) << to.substr(0, 80) << ": " << message;
     EXPECT_NE(message.find("the file"), std::string::npos) << message;
   }
+  // What a run puts there may nest.
+  const std::string some = std::string(60, '[') + std::string(60, ']');
+  EXPECT_NO_THROW(parse_manifest(changed(m, "\"run\": {", "\"run\": {\"x\": " + some + ", "), "the file"));
 }
 
 }  // namespace
