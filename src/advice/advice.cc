@@ -113,6 +113,7 @@ std::vector<Term> largest_terms(const plan::Report& r) {
       terms.push_back({std::string(program::to_string(static_cast<MemoryClass>(i))), bytes});
   if (rank.gaps() > 0) terms.push_back({"gaps between buffers", rank.gaps()});
   if (rank.runtime_bytes > 0) terms.push_back({"context and libraries", rank.runtime_bytes});
+  if (rank.device_copies > 0) terms.push_back({"copies for checkpoints", rank.device_copies});
   std::stable_sort(terms.begin(), terms.end(),
                    [](const Term& a, const Term& b) { return a.bytes > b.bytes; });
   return terms;
@@ -121,7 +122,7 @@ std::vector<Term> largest_terms(const plan::Report& r) {
 std::string expert_reserve_text(const plan::Report& r) {
   const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
   const int64_t spare = rank.routed_bytes - rank.expected_routed_bytes;
-  if (r.memory.fits() || rank.total() - spare > r.memory.limit) return {};
+  if (r.memory.fits_device() || rank.total() - spare > r.memory.limit) return {};
   const config::Parallel& p = r.recipe.parallel;
   return fmt::format(
       "it does not fit because no token may be dropped: {} are reserved for rows, as if every token of {} "
@@ -132,8 +133,9 @@ std::string expert_reserve_text(const plan::Report& r) {
 
 std::vector<Advice> advise(const plan::Report& r, int threads) {
   const int64_t near = std::max(r.assumptions.cluster.domain, 1);
+  const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
   std::vector<plan::LayoutChange> changes =
-      plan::savings(r.recipe, near, r.memory.limit - r.assumptions.cluster.accelerator.runtime_bytes);
+      plan::savings(r.recipe, near, r.memory.limit - (plan::needs(r) - rank.arena_bytes));
   changes = without_hopeless(r, std::move(changes), threads);
   std::vector<config::Recipe> recipes;
   for (const plan::LayoutChange& c : changes) recipes.push_back(c.recipe);
@@ -151,7 +153,7 @@ std::vector<Advice> advise(const plan::Report& r, int threads) {
                     .step = plans[i]->time.step,
                     .lost = plans[i]->time.step - r.time.step});
   }
-  for (Advice& a : plan_only(r))
+  for (Advice& a : r.memory.fits_device() ? std::vector<Advice>() : plan_only(r))
     if (a.bytes <= r.memory.limit) list.push_back(std::move(a));
   std::stable_sort(list.begin(), list.end(), [](const Advice& a, const Advice& b) {
     return std::pair(!a.runs, a.lost) < std::pair(!b.runs, b.lost);
@@ -162,12 +164,16 @@ std::vector<Advice> advise(const plan::Report& r, int threads) {
 std::string advice_text(const plan::Report& r, const std::vector<Advice>& advice) {
   if (r.memory.fits()) return {};
   const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
-  std::string out = fmt::format(
-      "does not fit: {} needs {}, has {} ({} too much)\n",
-      r.memory.ranks.size() > 1 ? fmt::format("a device of pipeline stage {}", rank.stage)
-                                : std::string("a device"),
-      plan::gib(rank.total()), plan::gib(r.memory.limit), plan::gib(rank.total() - r.memory.limit));
-  for (const Term& t : largest_terms(r)) out += fmt::format("  {:<24} {:>12}\n", t.what, plan::gib(t.bytes));
+  std::string out =
+      r.memory.fits_device()
+          ? fmt::format("does not fit: {}\n", plan::misfit_text(r))
+          : fmt::format("does not fit: {} needs {}, has {} ({} too much)\n",
+                        r.memory.ranks.size() > 1 ? fmt::format("a device of pipeline stage {}", rank.stage)
+                                                  : std::string("a device"),
+                        plan::gib(rank.total()), plan::gib(r.memory.limit),
+                        plan::gib(rank.total() - r.memory.limit));
+  for (const Term& t : r.memory.fits_device() ? std::vector<Term>() : largest_terms(r))
+    out += fmt::format("  {:<24} {:>12}\n", t.what, plan::gib(t.bytes));
   out += expert_reserve_text(r);
   if (advice.empty())
     return out + "no single change makes it fit; quintet plan --search looks for a layout that does\n";

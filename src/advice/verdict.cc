@@ -134,8 +134,10 @@ class Ladder {
     }
     if (report->memory.fits()) return fits(r, std::move(*report));
     r.state = State::DoesNotFit;
-    r.text = fmt::format("needs {} per device, has {}: {}", plan::gib(plan::needs(*report)),
-                         plan::gib(limit()), misfit_words(*report));
+    r.text = report->memory.fits_device()
+                 ? plan::misfit_text(*report)
+                 : fmt::format("needs {} per device, has {}: {}", plan::gib(plan::needs(*report)),
+                               plan::gib(limit()), misfit_words(*report));
     r.report = std::move(report);
   }
 

@@ -25,7 +25,8 @@ Json json_of(const RankMemory& r) {
   json["gaps"] = r.gaps();
   json["expert_rows"] = r.routed_bytes;
   json["expected_expert_rows"] = r.expected_routed_bytes;
-  json["host_bytes"] = 0;
+  json["copies_of_state"] = r.device_copies;
+  json["host_bytes"] = r.host_copies;
   json["disk_bytes"] = 0;
   json["peak_at"] = r.peak_at;
   return json;
@@ -52,6 +53,8 @@ Json json_of(const Memory& m) {
                {"limit_bytes", m.limit},
                {"peak_bytes", m.ranks[m.most_loaded].total()},
                {"most_loaded", m.ranks[m.most_loaded].rank.value},
+               {"host_bytes_per_node", m.host_copies},
+               {"host_limit_bytes", m.host_limit},
                {"ranks", std::move(ranks)}};
   if (!m.timeline.empty()) json["timeline"] = timeline_of(m);
   return json;

@@ -146,6 +146,13 @@ void experts(Changes& changes, const config::Recipe& r) {
 
 std::string gib(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
+std::string misfit_text(const Report& report) {
+  const Memory& m = report.memory;
+  return m.fits_device() ? fmt::format("a node's host memory needs {} for copies of the state, has {}",
+                                       gib(m.host_copies), gib(m.host_limit))
+                         : fmt::format("a device needs {}, has {}", gib(needs(report)), gib(m.limit));
+}
+
 std::vector<LayoutChange> simpler(const config::Recipe& r) {
   const Parallel& p = r.parallel;
   Changes changes(r);
@@ -229,6 +236,15 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
   if (r.precision.moments == base::DType::F32 && r.precision.compute == base::DType::BF16)
     changes.add("moments in f32", "moments in bf16 (changes the numerics)", {"precision.moments=bf16"},
                 [](config::Recipe& changed) { changed.precision.moments = base::DType::BF16; });
+  if (r.checkpoint.peer_every > 0)
+    changes.add("checkpoint.peer_every", "no copies in other ranks' memory", {"checkpoint.peer_every=0"},
+                [](config::Recipe& changed) { changed.checkpoint.peer_every = 0; });
+  if (r.checkpoint.every.is_on())
+    changes.add("checkpoint.every", "a checkpoint only at the end, written without a copy",
+                {"checkpoint.every=0", "checkpoint.peer_every=0"}, [](config::Recipe& changed) {
+                  changed.checkpoint.every = {};
+                  changed.checkpoint.peer_every = 0;
+                });
   return changes.take();
 }
 

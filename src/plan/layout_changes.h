@@ -31,6 +31,8 @@ std::vector<LayoutChange> savings(const config::Recipe& recipe, int64_t near, in
 
 // Bytes used by the most loaded device.
 inline int64_t needs(const Report& report) { return report.memory.ranks[report.memory.most_loaded].total(); }
+// Of a plan that does not fit: "a device needs 97.3 GiB, has 79.1 GiB", or the same of a node's host memory.
+std::string misfit_text(const Report& report);
 // "97.3 GiB"
 std::string gib(int64_t bytes);
 

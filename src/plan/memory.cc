@@ -73,9 +73,11 @@ RoutedBytes routed_at_peak(const program::Program& p, const sim::Machine& machin
   return at_peak;
 }
 
-Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine) {
+Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine,
+                 const std::vector<program::SavingMemory>& copies) {
   const hardware::Cluster& cluster = machine.cluster;
-  Memory memory{.limit = cluster.accelerator.memory_bytes};
+  const bool is_cpu = cluster.accelerator.is_cpu();  // one memory for all
+  Memory memory{.limit = cluster.accelerator.memory_bytes, .host_limit = is_cpu ? 0 : cluster.host_bytes};
   for (size_t i = 0; i < ranks.program.size(); ++i) {
     const program::Program& p = ranks.program[i].program;
     const std::optional<program::Program> few = shortened(p, !ranks.layout.pipeline.empty());
@@ -86,10 +88,13 @@ Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine) {
                             .arena_bytes = p.arena_bytes,
                             .by_class = peak.by_class,
                             .runtime_bytes = cluster.accelerator.runtime_bytes,
+                            .device_copies = is_cpu ? copies[i].total() : 0,
+                            .host_copies = is_cpu ? 0 : copies[i].total(),
                             .peak_at = instruction_words(p, peak.body, peak.instr),
                             .routed_bytes = routed.room,
                             .expected_routed_bytes = routed.expected});
     if (memory.ranks.back().total() > memory.ranks[memory.most_loaded].total()) memory.most_loaded = i;
+    memory.host_copies = std::max(memory.host_copies, memory.ranks.back().host_copies * cluster.per_node);
   }
   return memory;
 }

@@ -8,8 +8,9 @@
 namespace quintet::plan {
 
 // `ranks` holds one rank per pipeline position; their programs need not be expanded. `machine` gives the
-// expected number of rows per expert rank.
-Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine);
+// expected number of rows per expert rank, `copies` what saving takes of the host's memory at each position.
+Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine,
+                 const std::vector<program::SavingMemory>& copies);
 
 // Expert-side row buffers that are live at the program's peak: bytes reserved for them, and bytes used when a
 // rank receives the expected number of rows.

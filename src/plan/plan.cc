@@ -102,7 +102,7 @@ double lower_rate(double a, double b) { return a > 0 && b > 0 ? std::min(a, b) :
 
 CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ranks& classes,
                                const FileSystemRates& storage) {
-  CheckpointPlan plan{.bytes = program::checkpoint_bytes(classes.states), .host = {}};
+  CheckpointPlan plan{.bytes = program::checkpoint_bytes(classes.states), .host = {}, .host_by_stage = {}};
   const int64_t ranks = recipe.parallel.world();
   const program::SavingKeys keys{.staged = recipe.checkpoint.every.is_on(),
                                  .peers = recipe.checkpoint.peer_every > 0,
@@ -118,6 +118,7 @@ CheckpointPlan checkpoint_plan(const config::Recipe& recipe, const compiler::Ran
     plan.frozen_files += saved.frozen_files;
     const program::SavingMemory host = program::saving_memory(rank.program, saved, keys);
     if (host.total() > plan.host.total()) plan.host = host;
+    plan.host_by_stage.push_back(host);
   }
   plan.bytes_per_rank = (plan.bytes + ranks - 1) / ranks;
   plan.files = ranks + plan.frozen_files + 2;
@@ -145,7 +146,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
   report.state = state_of(ranks.states);
   report.checkpoint = checkpoint_plan(recipe, ranks, assumptions.storage);
-  report.memory = memory_of(ranks, machine_of(assumptions));
+  report.memory = memory_of(ranks, machine_of(assumptions), report.checkpoint.host_by_stage);
 
   std::set<std::string> remarks;
   if (assumptions.remark)

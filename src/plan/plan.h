@@ -64,13 +64,16 @@ struct RankMemory {
   int64_t arena_bytes = 0;                                     // from the program's memory plan
   std::array<int64_t, program::kNumMemoryClasses> by_class{};  // live at the peak
   int64_t runtime_bytes = 0;                                   // context and libraries
-  std::string peak_at;                                         // "backward, block 31, attention_dx"
+  // Copies of the state for checkpoints (program::SavingMemory): on CPUs in the device's memory, otherwise in
+  // that of the host.
+  int64_t device_copies = 0, host_copies = 0;
+  std::string peak_at;  // "backward, block 31, attention_dx"
   // Part of by_class: expert-side row buffers, whose row count is known only during the step. Bytes reserved
   // for the most rows that can arrive, and bytes used by the expected number of rows.
   int64_t routed_bytes = 0, expected_routed_bytes = 0;
   int64_t live_bytes() const;                                  // sum of by_class
   int64_t gaps() const { return arena_bytes - live_bytes(); }  // unused bytes between buffers at the peak
-  int64_t total() const { return arena_bytes + runtime_bytes; }
+  int64_t total() const { return arena_bytes + runtime_bytes + device_copies; }
 };
 
 // Live bytes at one moment of the simulated step.
@@ -84,9 +87,14 @@ struct Memory {
   std::vector<RankMemory> ranks;  // one per pipeline stage; every other rank equals one of these
   size_t most_loaded = 0;         // index in ranks
   int64_t limit = 0;              // memory of a device
+  // Of a node, beside its accelerators: what copies of the state take if every device has those of the rank
+  // that copies most, and what there is; 0: not known.
+  int64_t host_copies = 0, host_limit = 0;
   // The most loaded rank over the step (memory_timeline.h); filled if Assumptions::timeline is set.
   std::vector<MemoryPoint> timeline;
-  bool fits() const { return ranks[most_loaded].total() <= limit; }
+  bool fits_device() const { return ranks[most_loaded].total() <= limit; }
+  bool fits_host() const { return host_limit == 0 || host_copies <= host_limit; }
+  bool fits() const { return fits_device() && fits_host(); }
 };
 
 // How the compute stream of the busiest stage spends the step; the seconds add up to Time::step.
@@ -125,9 +133,10 @@ struct Time {
 // A checkpoint of the recipe. Every rank writes an equal part: with checkpoint.every from a copy in host
 // memory, at the end of a run directly.
 struct CheckpointPlan {
-  int64_t bytes = 0;                // of all tensors
-  int64_t bytes_per_rank = 0;       // written
-  program::SavingMemory host;       // of a rank
+  int64_t bytes = 0;           // of all tensors
+  int64_t bytes_per_rank = 0;  // written
+  program::SavingMemory host;  // of the rank that copies most
+  std::vector<program::SavingMemory> host_by_stage;
   int64_t files = 0;                // shards, those of frozen tensors, manifest and pointer
   int64_t frozen_files = 0;         // of which later checkpoints link
   int64_t metadata_operations = 0;  // of the file system, in one save: create, flush, close, rename, open

@@ -124,8 +124,8 @@ class Page {
     const RankMemory& most = m.ranks[m.most_loaded];
     line("");
     line("memory per device: {} of {}, {}", human_bytes(most.total()), human_bytes(m.limit),
-         m.fits() ? fmt::format("fits with {} free", human_bytes(m.limit - most.total()))
-                  : fmt::format("DOES NOT FIT by {}", human_bytes(most.total() - m.limit)));
+         m.fits_device() ? fmt::format("fits with {} free", human_bytes(m.limit - most.total()))
+                         : fmt::format("DOES NOT FIT by {}", human_bytes(most.total() - m.limit)));
     if (m.ranks.size() > 1)
       line("  most loaded: rank {}, stage {} of {}", most.rank, most.stage, m.ranks.size());
     const auto row = [&](std::string_view what, int64_t bytes) {
@@ -135,6 +135,7 @@ class Page {
       row(program::to_string(static_cast<program::MemoryClass>(i)), most.by_class[i]);
     row("gaps", most.gaps());
     row("runtime", most.runtime_bytes);
+    row("copies of state", most.device_copies);
     if (most.routed_bytes > most.expected_routed_bytes)
       line("  of which expert rows: {} reserved{}; {} in use if rows arrive {}",
            human_bytes(most.routed_bytes), r_.recipe.model.moe.receive_bound > 0 ? "" : " for the worst case",
@@ -151,6 +152,12 @@ class Page {
       line("  host             {} per rank for copies of its state and of another rank's",
            human_bytes(host.peers));
     if (host.total() == 0) line("  host             unused: all state stays on the device");
+    if (m.host_copies > 0)
+      line("host memory per node: {}{}", human_bytes(m.host_copies),
+           m.host_limit == 0 ? std::string(" for these copies")
+           : m.fits_host()   ? fmt::format(" of {}, fits", human_bytes(m.host_limit))
+                             : fmt::format(" of {}, DOES NOT FIT by {}", human_bytes(m.host_limit),
+                                           human_bytes(m.host_copies - m.host_limit)));
     if (m.ranks.size() > 1) {
       std::string stages;
       for (const RankMemory& s : m.ranks)

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "plan/layout_changes.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
 #include "report/figures.h"
@@ -51,6 +52,8 @@ class PlanPage {
         escaped(title_), fits ? "good" : "bad", fits ? "fits" : "does not fit", escaped(plan::layout_text(r)),
         base::thousands(r.batch.global), base::thousands(r.data.seq_len),
         base::thousands(r.batch.accumulation), r.batch.accumulation == 1 ? "" : "es", r.batch.micro);
+    if (!r_.memory.fits_host())
+      out_ += fmt::format("<p class=\"bad\">{}</p>\n", escaped(plan::misfit_text(r_)));
     for (const std::string& w : r_.warnings) out_ += fmt::format("<p class=\"bad\">{}</p>\n", escaped(w));
     for (const std::string& w : parts_.warnings)
       if (std::find(r_.warnings.begin(), r_.warnings.end(), w) == r_.warnings.end())
@@ -62,7 +65,7 @@ class PlanPage {
     const plan::Time& t = r_.time;
     out_ +=
         tiles({{"memory per device", base::human_bytes(most.total()),
-                "of " + base::human_bytes(r_.memory.limit), r_.memory.fits() ? "good" : "bad"},
+                "of " + base::human_bytes(r_.memory.limit), r_.memory.fits_device() ? "good" : "bad"},
                {"time per step", plan::seconds_text(t.step), "simulated", ""},
                {"tokens per second", base::human_count(t.tokens_per_s),
                 plan::number_text(t.tokens_per_s_per_device) + " per device", ""},
@@ -111,7 +114,7 @@ class PlanPage {
     for (size_t c = 0; c < m.by_class.size(); ++c)
       list.emplace_back(to_string(static_cast<program::MemoryClass>(c)), m.by_class[c]);
     list.emplace_back("gaps", m.gaps());
-    list.emplace_back("runtime", m.runtime_bytes);
+    list.emplace_back("runtime", m.runtime_bytes + m.device_copies);
     return list;
   }
 
@@ -141,8 +144,11 @@ class PlanPage {
     out_ += card("Memory per device", m.ranks.size() == 1 ? "at the peak" : "at the peak, by pipeline stage",
                  key(items) + bars(list, static_cast<double>(m.limit), base::human_bytes(m.limit)) +
                      paragraph(fmt::format(
-                         "From the programs' memory plans; all ranks of a stage are equal. Peak at {}.",
-                         m.ranks[m.most_loaded].peak_at)),
+                         "From the programs' memory plans; all ranks of a stage are equal. Peak at {}.{}",
+                         m.ranks[m.most_loaded].peak_at,
+                         m.ranks[m.most_loaded].device_copies > 0
+                             ? " Runtime includes the copies that checkpoints are written from."
+                             : "")),
                  "half");
   }
 
@@ -178,7 +184,7 @@ class PlanPage {
     const std::vector<plan::MemoryPoint>& list = r_.memory.timeline;
     if (list.size() < 2) return;
     const plan::RankMemory& most = r_.memory.ranks[r_.memory.most_loaded];
-    const int64_t limit = r_.memory.limit - most.runtime_bytes;
+    const int64_t limit = r_.memory.limit - most.runtime_bytes - most.device_copies;
     Areas a{.end = std::max(r_.timeline ? r_.timeline->simulation.end : 0, list.back().seconds),
             .limit = static_cast<double>(limit),
             .limit_text = "limit " + base::human_bytes(limit)};

@@ -20,8 +20,7 @@ std::vector<std::string> explain(const plan::Report& report, int threads) {
     const plan::Report& other = *plans[i];
     const std::string begin = fmt::format("{}: with {}", changes[i].subject, changes[i].what);
     if (!other.memory.fits()) {
-      reasons.push_back(fmt::format("{} a device needs {}, has {}", begin, plan::gib(plan::needs(other)),
-                                    plan::gib(other.memory.limit)));
+      reasons.push_back(fmt::format("{} {}", begin, plan::misfit_text(other)));
       continue;
     }
     const double more = other.time.step / report.time.step - 1;

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/temp_folder.h"
 #include "plan/layout_warnings.h"
 #include "plan/plan_support.h"
 #include "plan/small_models.h"
@@ -202,6 +204,47 @@ TEST(Plan, BadInput) {
   a = assumptions_for(recipe, "a100");
   a.matmul = hardware::Arithmetic::FP8;
   EXPECT_THROW(make_plan(recipe, a), base::UserError);
+}
+
+// Copies of the state for checkpoints are part of what a rank needs: on CPUs of the device's memory, which is
+// the host's, beside a GPU of the node's.
+TEST(Plan, CopiesOfTheStateCountAsMemory) {
+  const std::vector<std::string> layout = {"parallel.dp_shard=2", "parallel.zero=1"};
+  std::vector<std::string> saving = layout;
+  saving.push_back("checkpoint.every=10");
+  const config::Recipe plain = recipe_of(layout), saves = recipe_of(saving);
+  Assumptions cpu = assumptions_for(plain, "cpu");
+  const int64_t without = make_plan(plain, cpu).memory.ranks[0].total();
+  const Report with = make_plan(saves, cpu);
+  const int64_t copies = with.checkpoint.host.total();
+  ASSERT_GT(copies, 0);
+  EXPECT_EQ(with.memory.ranks[0].total(), without + copies);
+  for (const int64_t missing : {0, 1}) {
+    cpu.cluster.accelerator.memory_bytes = without + copies - missing;
+    const Report r = make_plan(saves, cpu);
+    EXPECT_EQ(r.memory.fits(), missing == 0);
+    EXPECT_EQ(nlohmann::ordered_json::parse(to_json(r)).at("fits"), missing == 0);
+    EXPECT_CONTAINS(to_text(r), missing == 0 ? "fits with 0 B free" : "DOES NOT FIT by 1 B");
+    EXPECT_CONTAINS(to_text(r), "copies of state");
+    EXPECT_TRUE(make_plan(plain, cpu).memory.fits());
+  }
+
+  Assumptions gpu = assumptions_for(plain);
+  ASSERT_EQ(gpu.cluster.per_node, 2);
+  for (const int64_t missing : {0, 1}) {
+    gpu.cluster.host_bytes = 2 * copies - missing;
+    const Report r = make_plan(saves, gpu);
+    EXPECT_EQ(r.memory.fits(), missing == 0);
+    EXPECT_TRUE(r.memory.fits_device());
+    const auto json = nlohmann::ordered_json::parse(to_json(r)).at("memory");
+    EXPECT_EQ(json.at("ranks").at(0).at("host_bytes"), copies);
+    EXPECT_EQ(json.at("host_bytes_per_node"), 2 * copies);
+    EXPECT_CONTAINS(to_text(r), "host memory per node: ");
+    EXPECT_CONTAINS(to_text(r), missing == 0 ? ", fits\n" : "DOES NOT FIT by 1 B");
+    EXPECT_TRUE(make_plan(plain, gpu).memory.fits());
+  }
+  gpu.cluster.host_bytes = 0;  // not known
+  EXPECT_TRUE(make_plan(saves, gpu).memory.fits());
 }
 
 // Every group's traffic is booked on the slowest link that it crosses: two nodes of four.

@@ -63,6 +63,28 @@ TEST(Fit, CopiesOfTheStateCountAsHostMemory) {
   EXPECT_CONTAINS(check(peers, 400'000), "for checkpoint.peer_every");
 }
 
+// On CPUs they are in the same memory as everything else.
+TEST(Fit, CopiesOfTheStateCountOnCpusToo) {
+  const auto check = [](const std::vector<std::string>& sets, int64_t bytes) {
+    const config::Recipe recipe = test::small_recipe({"parallel.dp_shard=2", "parallel.zero=1"}, sets);
+    return test::user_error([&] {
+      require_memory(recipe, {}, 1, {bytes, 2});
+      base::fail_user("fits");
+    });
+  };
+  // The least memory in which a run without copies fits.
+  int64_t too_little = 0, enough = int64_t{1} << 30;
+  while (enough - too_little > 1) {
+    const int64_t middle = (too_little + enough) / 2;
+    (check({}, middle) == "fits" ? enough : too_little) = middle;
+  }
+  EXPECT_CONTAINS(check({}, too_little), "the run does not fit in memory");
+  const std::string message = check({"checkpoint.every=10"}, enough);
+  EXPECT_CONTAINS(message, "copies of the state do not fit in the host's memory: 2 ranks need");
+  EXPECT_CONTAINS(message, "for training");
+  EXPECT_EQ(check({"checkpoint.every=10"}, 2 * enough), "fits");
+}
+
 TEST(Cores, AreSharedUnlessALauncherHasAssignedThem) {
   EXPECT_EQ(share_of_cores(128, 128, 8), 16);
   EXPECT_EQ(share_of_cores(16, 128, 8), 16) << "bound by Slurm";
