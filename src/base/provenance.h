@@ -7,7 +7,7 @@ namespace quintet::base {
 
 struct Provenance {
   std::string version;  // of the tool: "0.9.0-dev"
-  std::string commit;   // of its sources, "3f2a...", "-changed" after it if files differed; empty: not known
+  std::string commit;   // of its sources, "3f2a...", "-changed.<hash of the diff>" after it; empty: not known
   std::string build;    // "Release, GNU 12.2.0"
   std::string kernels;  // the instruction set of the CPU kernels on this processor
   std::string command;  // as a shell would take it

@@ -44,6 +44,48 @@ TEST(Tool, VersionSaysHowItWasBuilt) {
     EXPECT_CONTAINS(o.out, part);
 }
 
+// The commit that a build names is the same exactly for the same sources.
+TEST(Tool, ACommitNamesItsChanges) {
+  if (test::shell("git --version && cmake --version").code != 0) GTEST_SKIP() << "needs git and cmake";
+  const test::TempFolder folder;
+  const auto git = [&](const std::string& command) {
+    const Outcome o =
+        test::shell("cd " + quoted(folder.path().string()) +
+                    " && git -c user.name=a -c user.email=a@b -c init.defaultBranch=main " + command);
+    ASSERT_EQ(o.code, 0) << o.err;
+  };
+  const auto commit = [&] {
+    const std::string output = (folder / ".git" / "commit.cc").string();
+    const Outcome o =
+        test::shell("cmake -DSOURCE=" + quoted(folder.path().string()) + " -DOUTPUT=" + quoted(output) +
+                    " -P " QUINTET_SOURCE_DIR "/cmake/commit.cmake");
+    EXPECT_EQ(o.code, 0) << o.err;
+    const std::string text = base::read_file(output);
+    const size_t begin = text.find('"', text.find("return")) + 1;
+    return text.substr(begin, text.find('"', begin) - begin);
+  };
+  const auto write = [&](const char* text) { base::write_file_atomically(folder / "a.cc", text); };
+  write("1\n");
+  git("init -q");
+  git("add a.cc");
+  git("commit -q -m one");
+  const std::string clean = commit();
+  EXPECT_EQ(clean.size(), 40u) << clean;
+  write("2;\n");
+  const std::string second = commit();
+  EXPECT_EQ(second.substr(0, 49), clean + "-changed.");
+  EXPECT_EQ(second.size(), 49u + 12u) << second;
+  EXPECT_EQ(commit(), second);
+  write("3;\n");
+  EXPECT_NE(commit(), second);
+  git("add a.cc");  // staged ones count too
+  EXPECT_NE(commit(), second);
+  EXPECT_EQ(commit().size(), second.size());
+  write("1\n");
+  git("add a.cc");
+  EXPECT_EQ(commit(), clean);
+}
+
 TEST(Tool, CodesAreExplained) {
   const Outcome one = quintet("explain q1210");
   EXPECT_EQ(one.code, 0);
