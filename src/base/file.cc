@@ -204,7 +204,9 @@ int64_t free_bytes(const Path& path) {
   if (at.empty()) at = ".";
   struct statvfs info;
   if (::statvfs(at.c_str(), &info) != 0) fail_reading("find the free space of", at, errno);
-  return static_cast<int64_t>(info.f_bavail * info.f_frsize);
+  constexpr int64_t kNotReported = INT64_MAX / 2;
+  // /proc, /sys and some network file systems have no blocks; what writes there finds out.
+  return info.f_blocks == 0 ? kNotReported : static_cast<int64_t>(info.f_bavail * info.f_frsize);
 }
 
 void remove_file(const Path& path) {

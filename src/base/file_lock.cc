@@ -80,11 +80,12 @@ std::string FileLock::owner_of(const Path& path) {
 
 FileLock::~FileLock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());  // while it is locked, so that no other process can have locked this file
+  if (!leaves_file_)
+    ::unlink(path_.c_str());  // while it is locked, so that no other process can have locked this file
   ::close(fd_);
 }
 
 FileLock::FileLock(FileLock&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), leaves_file_(other.leaves_file_) {}
 
 }  // namespace quintet::base

@@ -19,6 +19,8 @@ class FileLock {
   static std::string owner_of(const Path& path);
 
   ~FileLock();  // removes the file
+  // Leaves it there at the end, unlocked, as a process that is killed does.
+  void leave_file() { leaves_file_ = true; }
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&&) = delete;
 
@@ -26,6 +28,7 @@ class FileLock {
   FileLock(Path path, int fd) : path_(std::move(path)), fd_(fd) {}
   Path path_;
   int fd_;
+  bool leaves_file_ = false;
 };
 
 }  // namespace quintet::base

@@ -63,14 +63,21 @@ void Background::run() {
   }
 }
 
-RateLimit::RateLimit(double bytes_per_second) : rate_(bytes_per_second), begin_ns_(base::now_ns()) {}
+RateLimit::Clock RateLimit::Clock::real() {
+  return {.now_ns = base::now_ns, .sleep = [](double seconds) {
+            std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+          }};
+}
+
+RateLimit::RateLimit(double bytes_per_second, Clock clock)
+    : rate_(bytes_per_second), clock_(std::move(clock)), begin_ns_(clock_.now_ns()) {}
 
 void RateLimit::written(int64_t bytes) {
   bytes_ += bytes;
   if (rate_ <= 0) return;
   const double due = static_cast<double>(bytes_) / rate_,
-               passed = static_cast<double>(base::now_ns() - begin_ns_) / 1e9;
-  if (due > passed) std::this_thread::sleep_for(std::chrono::duration<double>(due - passed));
+               passed = static_cast<double>(clock_.now_ns() - begin_ns_) / 1e9;
+  if (due > passed) clock_.sleep(due - passed);
 }
 
 }  // namespace quintet::checkpoint

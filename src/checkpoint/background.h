@@ -38,11 +38,17 @@ class Background {
 // Sleeps so that no more than `bytes_per_second` are written on average since the object was made. 0: never.
 class RateLimit {
  public:
-  explicit RateLimit(double bytes_per_second);
+  struct Clock {
+    std::function<int64_t()> now_ns;
+    std::function<void(double seconds)> sleep;
+    static Clock real();
+  };
+  explicit RateLimit(double bytes_per_second, Clock clock = Clock::real());
   void written(int64_t bytes);
 
  private:
   double rate_;
+  Clock clock_;
   int64_t begin_ns_, bytes_ = 0;
 };
 

@@ -292,8 +292,14 @@ std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_pt
 }
 
 std::string Checkpointer::message_of(const Failure& failure) const {
-  return fmt::format("the checkpoint of step {} could not be written: {}; earlier ones are intact", step_,
-                     base::without_code(failure.text));
+  bool has_earlier = true;
+  try {
+    has_earlier = store_.newest().has_value();
+  } catch (const base::UserError&) {  // the folder cannot be read now
+  }
+  return fmt::format("the checkpoint of step {} could not be written: {}; {}", step_,
+                     base::without_code(failure.text),
+                     has_earlier ? "earlier ones are intact" : "there is no earlier one");
 }
 
 // What a failed save has left takes space. Collective: no rank writes to it any more.
@@ -395,8 +401,9 @@ void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end,
 }
 
 void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked) {
-  checkpoint::RateLimit limit(static_cast<double>(recipe_.checkpoint.bandwidth.value) /
-                              static_cast<double>(world_.size()));
+  checkpoint::RateLimit limit(
+      static_cast<double>(recipe_.checkpoint.bandwidth.value) / static_cast<double>(world_.size()),
+      rate_clock_);
   store.begin(step);
   const base::Path folder = store.folder_of(step);
   const int64_t rank = world_.rank().value;

@@ -99,6 +99,8 @@ class Checkpointer {
   // `elsewhere` that can; all ranks give the same. Throws when none can: what was saved before is intact.
   Last save_last(int64_t step, Older older, const std::vector<base::Path>& elsewhere);
   void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
+  // By which checkpoint.bandwidth is kept; for tests.
+  void set_rate_clock(checkpoint::RateLimit::Clock clock) { rate_clock_ = std::move(clock); }
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   // The step of the checkpoint that the run continues, and how it was saved.
   void set_last_step(int64_t step, Older older = Older::Prune);
@@ -166,6 +168,7 @@ class Checkpointer {
   bool measures_next_ = false;          // the step in progress is the one beside the copy
   std::optional<int64_t> deadline_;
   std::chrono::milliseconds pause_{2000};  // a full disk may have been cleared by then
+  checkpoint::RateLimit::Clock rate_clock_ = checkpoint::RateLimit::Clock::real();
   checkpoint::Json run_;
   std::string not_pruned_;      // why; empty: all were, or none is known yet
   bool has_waited_ = false;     // for a save that was still in progress when the next one was due

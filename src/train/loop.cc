@@ -32,6 +32,7 @@
 #include "train/run_facts.h"
 #include "train/run_header.h"
 #include "train/run_metrics.h"
+#include "train/same_bits.h"
 #include "train/start_checks.h"
 #include "train/step_timeline.h"
 #include "train/stream_places.h"
@@ -136,8 +137,11 @@ class RankLoop {
       facts.compile_ns = base::now_ns() - begin;
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
       facts.disabled_passes = to_string(options_.disabled_passes);
+      facts.copies_bytes = copies_bytes();
       if (talks()) options_.console->clear_live();
       for (const std::string& line : start_.lines) say(line);
+      if (start_.state)
+        if (const std::string line = other_bits_line(*start_.state, run_state()); !line.empty()) say(line);
       for (const std::string& note : load_plan_.notes) say(note);
       const auto lines = options_.verbose ? header_lines : short_header_lines;
       for (const std::string& line : lines(recipe_, data_, *rank_, facts)) say(line, observe::kLabelled);
@@ -194,6 +198,12 @@ class RankLoop {
     writes_ = true;
     base::write_file_atomically(folder_.facts(),
                                 with_origin(run_json_, start_, options_.load, folder_.facts()));
+  }
+
+  // Host memory of this rank for copies of its state (program::SavingMemory).
+  int64_t copies_bytes() const {
+    const auto staged = std::ssize(checkpoints_->peer_staging()) + checkpoints_->staging_bytes();
+    return staged + (peers_ ? 4 * program::saved_bytes(rank_->compiled().program) : 0);
   }
 
   // What a dry run returns: the planned memory of all ranks.
@@ -585,7 +595,14 @@ class RankLoop {
   void save_last() {
     places_ = gather_places(world_, data_, data_.train.position(step_));
     const std::vector<base::Path> elsewhere = other_places(recipe_, world_);
-    const Checkpointer::Last last = checkpoints_->save_last(step_, older(), elsewhere);
+    const Checkpointer::Last last = [&] {
+      try {
+        return checkpoints_->save_last(step_, older(), elsewhere);
+      } catch (...) {  // nothing is lost by starting again (resume.cc)
+        if (lock_) lock_->leave_file();
+        throw;
+      }
+    }();
     if (result_.summary.end == RunEnd::SaveFailed)
       result_.message +=
           fmt::format(". Training stopped after step {}, whose state is in {}{}", step_, last.folder.string(),

@@ -81,19 +81,18 @@ void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, c
     return;
   }
   if (!longer) return;
+  const bool ramps = recipe.optimizer.weight_decay_ramp.kind != config::RampKind::Constant;
   const bool changes = recipe.optimizer.schedule != saved.optimizer.schedule ||
-                       recipe.optimizer.schedule.kind == config::ScheduleKind::Wsd;
+                       recipe.optimizer.schedule.kind == config::ScheduleKind::Wsd || ramps;
   recipe.optimizer.schedule = saved.optimizer.schedule;
-  recipe.optimizer.weight_decay_ramp = saved.optimizer.weight_decay_ramp;
   std::string line;
   if (recipe.run.steps != saved.run.steps)
     line =
         fmt::format("run.steps is {}, {} when the checkpoint was saved", recipe.run.steps, saved.run.steps);
   if (changes)
     line += fmt::format(
-        "{}the learning-rate schedule stays that of {} steps (--allow optimizer.schedule "
-        "applies the recipe's)",
-        line.empty() ? "" : "; ", state.schedule_steps);
+        "{}the learning-rate schedule{} that of {} steps (--allow optimizer.schedule applies the recipe's)",
+        line.empty() ? "" : "; ", ramps ? " and the weight-decay ramp stay" : " stays", state.schedule_steps);
   if (!line.empty()) start.lines.push_back(std::move(line));
 }
 
@@ -246,11 +245,18 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   else
     start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(),
                                       manifest.step, recipe.run.steps));
-  if (existing == Existing::Continue)
-    if (const int64_t last = last_recorded_step(RunFolder(recipe.run.dir).metrics()); last > manifest.step)
+  if (existing == Existing::Continue) {
+    const base::Path metrics = RunFolder(recipe.run.dir).metrics();
+    const int64_t last = last_recorded_step(metrics);
+    if (last > manifest.step)
       start.lines.push_back(fmt::format("{} after the checkpoint, {} to {}, {} repeated",
                                         base::counted(last - manifest.step, "step"), manifest.step + 1, last,
                                         last - manifest.step == 1 ? "is" : "are"));
+    if (last < manifest.step)
+      start.lines.push_back(
+          fmt::format("warning: '{}' {}: the records of steps {} to {} are lost", metrics.string(),
+                      base::file_exists(metrics) ? "ends early" : "does not exist", last + 1, manifest.step));
+  }
   const int64_t skipped = skipped_in_row(*start.state);
   if (manifest.step > 0 && (skipped > 1 || !is_finite(start.state->summary)))
     start.lines.push_back(fmt::format(
@@ -260,33 +266,41 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   require_same_tokens(recipe, start.state->tokenizer, saved.data.tokenizer, options, folder);
   require_same_run(recipe, saved, options, folder, manifest, start);
   start.check_data = !is_allowed(options, "data.path");
-  if (saved.run.device != recipe.run.device || saved.run.deterministic != recipe.run.deterministic)
-    start.lines.push_back(
-        "run.device or run.deterministic has changed: numbers agree within rounding, not in every bit");
   return start;
 }
 
-// Whether a run in the folder was killed before it could save, and is the run of this recipe. Only what such
-// a run leaves may be replaced: never weights, except those of checkpoints that it did not complete, nor a
-// recipe that somebody has written or edited.
+// Whether a run in the folder was killed before it could save, or could save nowhere, and is the run of this
+// recipe. Only what such a run leaves may be replaced: never weights, except those of checkpoints that it did
+// not complete, nor a recipe that somebody has written or edited. UserError with the keys that differ where
+// nothing else does.
 bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, const Recipe& recipe) {
   if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
-  // A run removes its lock when it ends by itself, also when it could save nothing.
+  // A run removes its lock when it ends by itself, unless its state is nowhere.
   if (!base::file_exists(folder.lock())) return false;
   std::set<base::Path> incomplete;
   for (const checkpoint::Entry& entry : store.list())
     if (!entry.complete) incomplete.insert(entry.folder);
   for (const base::Path& file : base::list_files(folder.path()))
     if (file.extension() == ".safetensors" && !incomplete.contains(file.parent_path())) return false;
+  std::vector<Difference> others;
   try {
     const Recipe before = config::load(folder.recipe_file().string());
     if (config::to_toml(before) != base::read_file(folder.recipe_file())) return false;
     for (const Difference& d : differences(before, recipe))
-      if (is_exact_key(d.key) || d.key == "run.steps" || d.key == "data.path") return false;
-    return true;
+      if (is_exact_key(d.key) || d.key == "run.steps" || d.key == "data.path") others.push_back(d);
   } catch (const base::UserError&) {
     return false;
   }
+  if (others.empty()) return true;
+  std::string list;
+  for (const Difference& d : others)
+    list += fmt::format("\n  {} is {}, {} in that run", d.key, d.now, d.saved);
+  config::fail_coded(
+      config::kFolderIsFree,
+      "'{}' has a run that ended before its first checkpoint was complete, and this recipe is another "
+      "one:{}\nRestore the recipe, and the run starts again; otherwise choose another folder with --run-dir, "
+      "or replace that run with --overwrite",
+      folder.path().string(), list);
 }
 
 // An absolute path without "." and without a separator at its end, so that its parent is the folder that

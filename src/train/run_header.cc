@@ -45,6 +45,7 @@ class Header {
          is_bound()           ? ", whatever the routing"
          : r_.parallel.pp > 1 ? " on the first stage"
                               : "");
+    copies();
     line("start-up", "compiled and verified in {}; -v shows every setting",
          base::human_duration(facts_.compile_ns));
     disabled();
@@ -490,6 +491,14 @@ class Header {
                                   program_.frame_bytes.empty() ? "gaps" : "slots and gaps"));
     line("memory", "{} planned on rank 0{}: {}", base::human_bytes(program_.arena_bytes),
          is_bound() ? ", for any routing" : "", fmt::join(parts, ", "));
+    copies();
+  }
+
+  void copies() {
+    if (facts_.copies_bytes > 0)
+      line("host memory",
+           "{} in addition, on rank 0, for the copies of its state that checkpoint.* keys ask for",
+           base::human_bytes(facts_.copies_bytes));
   }
 
   void program_line() {

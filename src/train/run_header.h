@@ -16,6 +16,7 @@ struct HeaderFacts {
   std::string device;                // "NVIDIA H200"; empty: CPU
   std::string disabled_passes = {};  // "fold, pack"; empty: none
   int64_t compile_ns = 0;
+  int64_t copies_bytes = 0;  // host memory of rank 0 for copies of its state, in addition to its arena
 };
 
 // What a reader wants to see at the start: what is trained on what, how much, where, and how large.

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "program/program.h"
 
 namespace quintet::train {
 namespace {
@@ -24,6 +26,43 @@ double number_of(const Json& json) {
   if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
   throw Json::type_error::create(302, "not a number: " + text, &json);
 }
+
+constexpr int64_t kMostSteps = int64_t{1} << 53;  // as the manifest's own step
+
+// Reads values in the range that a run can have; anything else is a UserError that names the value.
+class Values {
+ public:
+  explicit Values(const std::string& source) : source_(source) {}
+
+  int64_t integer(const Json& v, const std::string& name, int64_t least = 0, int64_t most = INT64_MAX) const {
+    // Unsigned numbers above 2^63 would wrap, and get() would round fractions.
+    const bool is_exact =
+        v.is_number_integer() && !(v.is_number_unsigned() && v.get<uint64_t>() > uint64_t{INT64_MAX});
+    if (!is_exact || v.get<int64_t>() < least || v.get<int64_t>() > most)
+      refuse(name, fmt::format("an integer from {} to {}", least, most), v);
+    return v.get<int64_t>();
+  }
+  int64_t field(const Json& json, const char* key, int64_t least = 0, int64_t most = INT64_MAX) const {
+    return integer(json.at(key), key, least, most);
+  }
+  double scalar(const std::string& name, const Json& v) const {
+    const double value = number_of(v);
+    if (name == program::scalars::kLossScale && !(std::isfinite(value) && value > 0))
+      refuse(name, "a number above 0", v);
+    for (const std::string_view count : {program::scalars::kUpdateCount, program::scalars::kSkippedInRow,
+                                         program::scalars::kSkippedTotal, program::scalars::kGoodSteps})
+      if (name == count && !(value >= 0 && value <= 0x1p53 && value == std::floor(value)))
+        refuse(name, "an integer from 0 to 2^53", v);
+    return value;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& name, const std::string& expected, const Json& v) const {
+    base::fail_user("{}: \"{}\" in the state of the run must be {}, got {}", source_, name, expected,
+                    base::json_text(v).substr(0, 60));
+  }
+  const std::string& source_;
+};
 
 }  // namespace
 
@@ -66,10 +105,11 @@ Json to_json(const RunState& s) {
 }
 
 RunState parse_run_state(const Json& json, const std::string& source) {
+  const Values values(source);
   try {
-    RunState s{.step = json.at("step").get<int64_t>(),
-               .sequences = json.at("sequences").get<int64_t>(),
-               .schedule_steps = json.at("schedule_steps").get<int64_t>(),
+    RunState s{.step = values.field(json, "step", 0, kMostSteps),
+               .sequences = values.field(json, "sequences"),
+               .schedule_steps = values.field(json, "schedule_steps", 1, kMostSteps),
                .streams = json.at("streams").get<std::vector<std::string>>(),
                .tokenizer = json.at("tokenizer").get<std::string>(),
                .recipe = json.at("recipe").get<std::string>(),
@@ -77,29 +117,30 @@ RunState parse_run_state(const Json& json, const std::string& source) {
                .version = json.at("version").get<std::string>(),
                .environment = json.value("environment", Json::object()),  // not in those of older versions
                .algorithms = json.at("gemm_algorithms").get<std::string>()};
-    for (const auto& [name, value] : json.at("scalars").items()) s.scalars[name] = number_of(value);
+    for (const auto& [name, value] : json.at("scalars").items()) s.scalars[name] = values.scalar(name, value);
     for (const Json& a : json.at("spikes"))
-      s.spikes.push_back({a.at(0).get<int64_t>(), number_of(a.at(1)), number_of(a.at(2))});
+      s.spikes.push_back({values.integer(a.at(0), "spikes"), number_of(a.at(1)), number_of(a.at(2))});
     const Json& noise = json.at("noise");
-    s.noise = {noise.at(0).get<int64_t>(), number_of(noise.at(1)), number_of(noise.at(2)),
+    s.noise = {values.integer(noise.at(0), "noise"), number_of(noise.at(1)), number_of(noise.at(2)),
                number_of(noise.at(3))};
     const Json& summary = json.at("summary");
     s.summary.steps = s.step;
     s.summary.first_loss = number_of(summary.at("first_loss"));
     s.summary.last_loss = number_of(summary.at("last_loss"));
-    s.summary.tokens = summary.at("tokens").get<int64_t>();
+    s.summary.tokens = values.field(summary, "tokens");
     s.summary.seconds = number_of(summary.at("seconds"));
     s.summary.tokens_per_s = number_of(summary.at("tokens_per_s"));
-    s.summary.skipped_steps = summary.at("skipped_steps").get<int64_t>();
-    s.timed_tokens = summary.at("timed_tokens").get<int64_t>();
+    s.summary.skipped_steps = values.field(summary, "skipped_steps");
+    s.timed_tokens = values.field(summary, "timed_tokens");
     s.timed_seconds = number_of(summary.at("timed_seconds"));
     for (const Json& e : summary.at("evaluations"))
-      s.summary.evaluations.push_back({e.at(0).get<int64_t>(), number_of(e.at(1)), e.at(2).get<int64_t>()});
+      s.summary.evaluations.push_back({values.integer(e.at(0), "evaluations"), number_of(e.at(1)),
+                                       values.integer(e.at(2), "evaluations")});
     s.evaluation_due = summary.value("evaluation_due", false);  // not in checkpoints of older versions
     const Json& data = json.at("data");
-    s.data = {.tokens = data.at("tokens").get<int64_t>(),
-              .documents = data.at("documents").get<int64_t>(),
-              .samples = data.at("samples").get<int64_t>(),
+    s.data = {.tokens = values.field(data, "tokens"),
+              .documents = values.field(data, "documents"),
+              .samples = values.field(data, "samples"),
               .fingerprint = data.at("fingerprint").get<std::string>()};
     return s;
   } catch (const nlohmann::json::exception& e) {

@@ -1,64 +1,19 @@
 // What reading a checkpoint takes of a rank's memory: measured in a process of its own, as the most that was
 // resident.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "base/temp_folder.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/store.h"
+#include "support/memory_peak.h"
 
 namespace quintet::checkpoint {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMeasures = false;  // they keep memory that was freed
-#else
-constexpr bool kMeasures = true;
-#endif
-
 constexpr int64_t kMiB = int64_t{1} << 20;
-
-// A line of /proc/self/status, in bytes.
-int64_t status(const char* key) {
-  std::FILE* const file = std::fopen("/proc/self/status", "r");
-  char line[256];
-  int64_t kib = -1;
-  while (file != nullptr && std::fgets(line, sizeof(line), file) != nullptr)
-    if (std::strncmp(line, key, std::strlen(key)) == 0) kib = std::atoll(line + std::strlen(key) + 1);
-  if (file != nullptr) std::fclose(file);
-  return kib * 1024;
-}
-
-// Bytes that `work` makes resident at its peak, beside what is resident before it.
-int64_t peak_of(const std::function<void()>& work) {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::malloc_trim(0);  // what is free is not resident
-    const int refs = ::open("/proc/self/clear_refs", O_WRONLY);
-    const bool is_reset = refs >= 0 && ::write(refs, "5", 1) == 1;  // VmHWM becomes VmRSS
-    const int64_t before = status("VmRSS");
-    work();
-    const int64_t peak = is_reset ? status("VmHWM") - before : -1;
-    ::_exit(::write(ends[1], &peak, sizeof(peak)) == sizeof(peak) ? 0 : 1);
-  }
-  ::close(ends[1]);
-  int64_t peak = -1;
-  EXPECT_EQ(::read(ends[0], &peak, sizeof(peak)), static_cast<ssize_t>(sizeof(peak)));
-  ::close(ends[0]);
-  int state = 0;
-  ::waitpid(child, &state, 0);
-  EXPECT_EQ(state, 0);
-  return peak;
-}
 
 // As of a job of 1,000 ranks: 30,000 pieces, each a quarter of a box.
 Manifest large_manifest() {
@@ -91,8 +46,8 @@ TEST(Memory, AManifestTakesNoMoreThanItsText) {
   const std::string text = to_text(m);
   ASSERT_GT(std::ssize(text), 3 * kMiB);
   EXPECT_EQ(to_text(parse_manifest(text, "again")), text);
-  if (!kMeasures) GTEST_SKIP() << "not with sanitizers";
-  const int64_t parsed = peak_of([&] { parse_manifest(text, "test"); });
+  if (!test::kMeasuresMemory) GTEST_SKIP() << "not with sanitizers";
+  const int64_t parsed = test::peak_of([&](test::PeakMeter&) { parse_manifest(text, "test"); });
   EXPECT_LT(parsed, std::ssize(text)) << "a tree of its JSON takes eight times as much";
   EXPECT_GT(parsed, 0);
 }
@@ -113,9 +68,9 @@ TEST(Memory, AReadHoldsItsRegionAndOneBuffer) {
               },
               {.files = &quick, .step = 1});
   store.commit(1, 1, Json::object(), {info});
-  if (!kMeasures) GTEST_SKIP() << "not with sanitizers";
+  if (!test::kMeasuresMemory) GTEST_SKIP() << "not with sanitizers";
   const int64_t share = 6 * kMiB;  // a quarter, across the ends of chunks
-  const int64_t peak = peak_of([&] {
+  const int64_t peak = test::peak_of([&](test::PeakMeter&) {
     Reader reader(store.folder_of(1));
     std::vector<std::byte> out(static_cast<size_t>(share));
     reader.read(reader.at("w"), 5 * kMiB / 4, out);

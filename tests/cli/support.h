@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,8 +68,12 @@ inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const
 // Runs the tool in a child process that can be signalled.
 class Background {
  public:
-  explicit Background(const std::vector<std::string>& arguments) : pid_(::fork()) {
+  // `largest_file`: bytes that no file may exceed, which stands for a full disk.
+  explicit Background(const std::vector<std::string>& arguments, rlim_t largest_file = RLIM_INFINITY)
+      : pid_(::fork()) {
     if (pid_ != 0) return;
+    const rlimit limit = {largest_file, largest_file};
+    if (largest_file != RLIM_INFINITY) ::setrlimit(RLIMIT_FSIZE, &limit);
     // What the tests were started with, such as nohup, must not change what a signal does.
     for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) ::signal(signal, SIG_DFL);
     const int null = ::open("/dev/null", O_RDWR);

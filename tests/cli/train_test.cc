@@ -214,6 +214,68 @@ TEST(Train, AFullDiskIsNotTheUsersInput) {
   EXPECT_CONTAINS(o.out, "training continues without this record");
   EXPECT_CONTAINS(o.out, "step 40/40");
   EXPECT_CONTAINS(o.err, "the checkpoint of step 40 could not be written: cannot write");
+  EXPECT_CONTAINS(o.err, "there is no earlier one");
+}
+
+// A stopped run whose state could be saved nowhere has failed. Nothing of it is worth keeping, so the same
+// command starts again once there is room.
+TEST(Train, ASignalWithoutACompleteSaveIsAFailure) {
+  const SmallRun small;
+  const std::vector<std::string> command = {
+      "train", small.recipe_file().string(), "--sample", "0", "--steps", "1000000"};
+  {
+    Background run(command, 8 * 512);
+    const base::Path metrics = small.run_folder().metrics();
+    while (!run.ended() && (!base::file_exists(metrics) || base::size_of_file(metrics) == 0)) ::usleep(2000);
+    run.send(SIGTERM);
+    EXPECT_EQ(run.wait(), 1);
+  }
+  EXPECT_FALSE(base::file_exists(small.run_folder().summary()));
+  const Outcome another = quintet(train(small, "--steps 4 --sample 0"));
+  EXPECT_EQ(another.code, 2) << another.out;
+  EXPECT_CONTAINS(another.err, "run.steps is 4, 1000000 in that run");
+  EXPECT_CONTAINS(quintet(train(small, "--steps 1000000 --dry-run")).out, "it starts again");
+}
+
+// The state went elsewhere: the folder that the same command would continue is not complete.
+TEST(Train, ASignalWithItsSaveElsewhereIsAFailure) {
+  const SmallRun small;
+  const std::string name = fmt::format("elsewhere-{}", ::getpid());
+  Background run({"train", small.recipe_file().string(), "--steps", "1000000", "--set", "name=" + name});
+  const base::Path metrics = small.run_folder().metrics(), store = small.run_dir() / "checkpoints";
+  while (!run.ended() && (!base::file_exists(metrics) || base::size_of_file(metrics) == 0)) ::usleep(2000);
+  std::filesystem::remove_all(store);
+  base::write_file_atomically(store, "not a folder");
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(), 1);
+  int found = 0;
+  for (const char* folder : {"/var/tmp", "/tmp", "/dev/shm"})
+    for (const base::Path& entry : base::list_folder(folder))
+      if (entry.string().starts_with("quintet-" + name)) {
+        ++found;
+        std::filesystem::remove_all(base::Path(folder) / entry);
+      }
+  EXPECT_EQ(found, 1);
+}
+
+TEST(Train, AFolderThatCannotBeMadeIsNotAFullDisk) {
+  const SmallRun small;
+  const Outcome o = quintet(train(small, "--run-dir /proc/no/folder"));
+  EXPECT_EQ(o.code, 2);
+  EXPECT_CONTAINS(o.err, "cannot create folder '/proc/no/folder'");
+}
+
+// Another layout continues, and says what that changes.
+TEST(Train, AnotherLayoutIsNamedWhereItContinues) {
+  const SmallRun small;
+  const Outcome first = quintet(train(small, "--sample 0 --set checkpoint.every=3"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_CONTAINS(first.out, "host memory  ");
+  const Outcome same = quintet(train(small, "--sample 0 --steps 8"));
+  EXPECT_EQ(same.out.find("not in every bit"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("host memory"), std::string::npos) << "nothing is copied";
+  EXPECT_CONTAINS(quintet(train(small, "--sample 0 --steps 10 --set parallel.zero=1")).out,
+                  "perhaps not in every bit: parallel.zero is 1, 3 when the checkpoint was saved");
 }
 
 TEST(Train, TheRecipeItselfIsNotReplacedEvenIfAsked) {

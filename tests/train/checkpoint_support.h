@@ -67,7 +67,10 @@ inline std::vector<double> run_steps(const config::Recipe& recipe, const data::C
     }
     train::Checkpointer checkpoints(
         rank, world, here,
-        [&] { return to_json(train::RunState{.step = end, .scalars = rank.scalar_states(), .recipe = ""}); },
+        [&] {
+          return to_json(train::RunState{
+              .step = end, .schedule_steps = 8, .scalars = rank.scalar_states(), .recipe = ""});
+        },
         [](const std::string&) {}, files);
     checkpoints.save(end);
     checkpoints.finish();

@@ -40,7 +40,7 @@ struct LayoutCase {
   int blocks = 2;        // at least
 };
 
-// Every axis, every ZeRO stage, worlds of 1, 2, 3, 4, 6 and 8 ranks.
+// Every axis, every ZeRO stage, worlds of 1 to 8 ranks.
 const std::vector<LayoutCase> kLayouts = {
     {"one rank", {}},
     {"dp 2", {"parallel.dp_shard=2"}},
@@ -56,6 +56,8 @@ const std::vector<LayoutCase> kLayouts = {
      false,
      4},
     {"pp 2 zero 1 of 3", {"parallel.pp=2", "parallel.dp_shard=3", "parallel.zero=1"}},
+    {"pp 5", {"parallel.pp=5"}, false, 5},
+    {"pp 7", {"parallel.pp=7"}, false, 7},
     {"cp 2 zero 3", {"parallel.cp=2", "parallel.zero=3"}},
     {"cp 2 tp 2 dp 2", {"parallel.cp=2", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=2"}},
     {"ep 2", {"parallel.dp_shard=2", "parallel.ep=2"}, true},
@@ -64,7 +66,7 @@ const std::vector<LayoutCase> kLayouts = {
     {"ep 2 tp 2 zero 3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=2", "parallel.zero=3"}, true},
     {"pp 2 ep 2 zero 1", {"parallel.pp=2", "parallel.dp_shard=2", "parallel.ep=2", "parallel.zero=1"}, true},
 };
-// Models of 2 blocks with a vocabulary that no axis divides, so that ranks hold padding; the number of
+// Models of 2 blocks or more with a vocabulary that no axis divides, so that ranks hold padding; the number of
 // sequences divides by all numbers of data ranks.
 const Sets kDenseModel = {"model.vocab=259", "model.ffn=64", "batch.global=12"};
 const Sets kExpertModel = kDenseModel + Sets{"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=64",
@@ -131,7 +133,7 @@ void expect_reshards(const Sets& model, const LayoutCase& from, const LayoutCase
 }
 
 // 24 pairs of layouts: every layout is a target, every optimizer is there twice. QUINTET_RESHARD_ALL=1 (make
-// reshard): all 324 ordered pairs.
+// reshard): all 400 ordered pairs.
 TEST(Reshard, AnyLayoutLoadsWhatAnyOtherSaved) {
   const size_t count = kLayouts.size(), all = count * count;
   std::vector<size_t> pairs, targets(count);  // a pair is from * count + to

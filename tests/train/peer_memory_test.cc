@@ -50,7 +50,10 @@ struct PeerRun {
     here.checkpoint.dir = folder.string();
     train::Checkpointer(
         rank, world, here,
-        [&] { return to_json(train::RunState{.step = step, .scalars = rank.scalar_states()}); },
+        [&] {
+          return to_json(
+              train::RunState{.step = step, .schedule_steps = 10, .scalars = rank.scalar_states()});
+        },
         [](const std::string&) {})
         .save(step);
   }

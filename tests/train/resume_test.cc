@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/failure_rate.h"
 #include "train/checkpoint_support.h"
+#include "train/same_bits.h"
 
 namespace quintet {
 namespace {
@@ -384,6 +385,82 @@ TEST(Resume, ALongerRunKeepsItsSchedule) {
   const auto records = test::read_metrics(small.run_folder().metrics());
   ASSERT_EQ(records.size(), 8u);
   EXPECT_EQ(records[5].at("lr"), records[7].at("lr")) << "at its floor since step 6";
+
+  // The recipe's own, when that is asked for: the rates of a run that was as long from the start. Later starts
+  // need not ask again.
+  const SmallRun asked, whole;
+  asked.train(sets);
+  train::RunOptions allowed = stop_after(7);
+  allowed.allow = {"optimizer.schedule"};
+  for (const std::string& line : lines_of_run(asked, longer, allowed))
+    EXPECT_EQ(line.find("stays"), std::string::npos) << line;
+  asked.train(longer, allowed);
+  asked.train(longer);
+  whole.train(longer);
+  const auto own = test::read_metrics(asked.run_folder().metrics()),
+             expected = test::read_metrics(whole.run_folder().metrics());
+  for (const size_t i : {6, 7}) EXPECT_EQ(own[i].at("lr"), expected[i].at("lr"));
+  EXPECT_NE(own[6].at("lr"), records[6].at("lr"));
+}
+
+// The length is the saved one, the ramp itself the recipe's: a change of it is refused as any other.
+TEST(Resume, ALongerRunDoesNotDropAChangedRamp) {
+  const SmallRun small;
+  const Sets ramp = {"optimizer.weight_decay=0.1", "optimizer.weight_decay_ramp.kind=\"linear\"",
+                     "optimizer.weight_decay_ramp.final_ratio=0.5"};
+  small.train(ramp);
+  const Sets longer = ramp + Sets{"run.steps=8"},
+             changed = longer + Sets{"optimizer.weight_decay_ramp.final_ratio=0.25"};
+  EXPECT_CONTAINS(user_error([&] { small.train(changed); }),
+                  "optimizer.weight_decay_ramp.final_ratio is 0.25, 0.5 in the checkpoint");
+  EXPECT_CONTAINS(lines_of_run(small, longer).at(1), "the weight-decay ramp stay that of 6 steps");
+  small.train(longer);
+  const auto last_decay = [&] {
+    return test::read_metrics(small.run_folder().metrics()).back().at("weight_decay").get<double>();
+  };
+  EXPECT_NEAR(last_decay(), 0.05, 1e-12);
+  train::RunOptions allowed;
+  allowed.allow = {"optimizer.weight_decay_ramp"};
+  small.train(changed + Sets{"run.steps=10"}, allowed);
+  EXPECT_NEAR(last_decay(), 0.025, 1e-12);
+}
+
+// Why a continued run may differ in the last bits is said; what changes none of them is not.
+TEST(Resume, OtherBitsAreAnnounced) {
+  const Sets sets = {"checkpoint.every=2"};
+  const auto state_of = [](const Sets& other) {
+    const SmallRun small;
+    small.train(other);
+    return train::parse_run_state(checkpoint::Reader(small / "run/checkpoints/step-00000006").manifest().run,
+                                  "test");
+  };
+  const train::RunState saved = state_of(sets);
+  EXPECT_EQ(train::other_bits_line(saved, saved), "");
+  EXPECT_EQ(train::other_bits_line(
+                saved, state_of(sets + Sets{"eval.every=3", "eval.batches=1", "checkpoint.every=3",
+                                            "run.threads=2", "run.noise_scale_every=2"})),
+            "")
+      << "steps are the same";
+  const std::string layout =
+      train::other_bits_line(saved, state_of(sets + Sets{"parallel.zero=1", "batch.micro=1"}));
+  EXPECT_CONTAINS(layout, "perhaps not in every bit: ");
+  EXPECT_CONTAINS(layout, "parallel.zero is 1, 3 when the checkpoint was saved");
+  EXPECT_CONTAINS(layout, "batch.micro is 1, 2 when");
+  EXPECT_CONTAINS(train::other_bits_line(saved, state_of(sets + Sets{"memory.recompute=\"full\""})),
+                  "memory.recompute is ");
+  const auto changed = [&](const std::function<void(train::RunState&)>& change) {
+    train::RunState now = saved;
+    change(now);
+    return train::other_bits_line(saved, now);
+  };
+  EXPECT_CONTAINS(changed([](train::RunState& s) { s.program[0] ^= 1; }), "the step program is another one");
+  for (const char* key : {"kernels", "commit", "build", "backend"})
+    EXPECT_CONTAINS(changed([&](train::RunState& s) { s.environment[key] = "other"; }), "is other, ");
+  EXPECT_EQ(changed([&](train::RunState& s) { s.environment["host"] = "other"; }), "");
+  EXPECT_CONTAINS(changed([](train::RunState& s) { s.version = "2.0"; }), "the version is 2.0, not known");
+  train::RunState hostile = saved;
+  hostile.environment["kernels"] = 5;
+  EXPECT_EQ(train::other_bits_line(hostile, saved), "");
 }
 
 TEST(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
@@ -431,7 +508,10 @@ TEST(Resume, ARunThatWasKilledEarlyStartsAgain) {
   base::remove_file(small.run_folder().metrics());
   EXPECT_NE(lines_of_run(small, {}).at(0).find("starts again"), std::string::npos);
   base::write_file_atomically(small.run_folder().metrics(), metrics);
-  EXPECT_NE(user_error([&] { small.train({"optimizer.lr=0.5"}); }).find("--overwrite"), std::string::npos);
+  const std::string other = user_error([&] { small.train({"optimizer.lr=0.5", "run.steps=7"}); });
+  EXPECT_CONTAINS(other, "\n  optimizer.lr is 0.5, 0.01 in that run");
+  EXPECT_CONTAINS(other, "\n  run.steps is 7, 6 in that run");
+  EXPECT_CONTAINS(other, "--overwrite");
   EXPECT_EQ(small.train().summary.steps, 6);
   EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
   std::filesystem::remove_all(small / "run/checkpoints");
@@ -521,6 +601,22 @@ TEST(Resume, RepeatedStepsAreReported) {
   };
   EXPECT_CONTAINS(said(2), "4 steps after the checkpoint, 3 to 6, are repeated");
   EXPECT_EQ(said(6).find("repeated"), std::string::npos);
+}
+
+// Records that are gone cannot be repeated.
+TEST(Resume, LostRecordsAreReported) {
+  const SmallRun small;
+  small.train();
+  const Sets longer = {"run.steps=8"};
+  EXPECT_EQ(fmt::format("{}", fmt::join(lines_of_run(small, longer), "\n")).find("lost"), std::string::npos);
+  const base::Path metrics = small.run_folder().metrics();
+  const std::string text = base::read_file(metrics);
+  base::write_file_atomically(metrics, text.substr(0, text.find("\n", text.find("\"step\": 4")) + 1));
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(lines_of_run(small, longer), "\n")),
+                  "ends early: the records of steps 5 to 6 are lost");
+  base::remove_file(metrics);
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(lines_of_run(small, longer), "\n")),
+                  "does not exist: the records of steps 1 to 6 are lost");
 }
 
 // Under Slurm a checkpoint is saved before the job's time is over.

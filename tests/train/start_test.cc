@@ -85,6 +85,48 @@ TEST(Start, AManifestWithoutTheStatesOfTheStepIsRefused) {
                   "47 sequences after step 6, where this recipe has read 48");
 }
 
+// A manifest may come from anywhere: values that no run has are refused before anything is computed with them.
+TEST(Start, ImpossibleValuesOfTheStateAreRefused) {
+  const SmallRun small;
+  small.train(kSaved +
+              Sets{"run.skip_spike.window=2", "run.noise_scale_every=2", "eval.every=6", "eval.batches=1"});
+  const checkpoint::Manifest m = checkpoint::Reader(step_folder(small, 6)).manifest();
+  EXPECT_NO_THROW(train::parse_run_state(m.run, "the file"));
+  using checkpoint::Json;
+  const auto big = uint64_t{1} << 63;
+  const std::vector<std::pair<std::string, std::function<void(Json&)>>> bad = {
+      {"schedule_steps", [](Json& run) { run["schedule_steps"] = 0; }},
+      {"schedule_steps", [](Json& run) { run["schedule_steps"] = -5; }},
+      {"schedule_steps", [](Json& run) { run["schedule_steps"] = int64_t{1} << 62; }},
+      {"schedule_steps", [&](Json& run) { run["schedule_steps"] = big; }},
+      {"schedule_steps", [](Json& run) { run["schedule_steps"] = 12.5; }},
+      {"step", [](Json& run) { run["step"] = -1; }},
+      {"sequences", [](Json& run) { run["sequences"] = -48; }},
+      {"sequences", [&](Json& run) { run["sequences"] = big; }},
+      {"loss_scale", [](Json& run) { run["scalars"]["loss_scale"] = -1; }},
+      {"loss_scale", [](Json& run) { run["scalars"]["loss_scale"] = "nan"; }},
+      {"update_count", [](Json& run) { run["scalars"]["update_count"] = -1; }},
+      {"update_count", [](Json& run) { run["scalars"]["update_count"] = 1e300; }},
+      {"skipped_in_row", [](Json& run) { run["scalars"]["skipped_in_row"] = "nan"; }},
+      {"skipped_total", [](Json& run) { run["scalars"]["skipped_total"] = 0.5; }},
+      {"spikes", [](Json& run) { run["spikes"].at(0).at(0) = -1; }},
+      {"noise", [](Json& run) { run["noise"].at(0) = -5; }},
+      {"tokens", [](Json& run) { run["summary"]["tokens"] = -1; }},
+      {"skipped_steps", [&](Json& run) { run["summary"]["skipped_steps"] = big; }},
+      {"timed_tokens", [](Json& run) { run["summary"]["timed_tokens"] = -1; }},
+      {"evaluations", [](Json& run) { run["summary"]["evaluations"].at(0).at(2) = -1; }},
+      {"tokens", [&](Json& run) { run["data"]["tokens"] = big; }},
+      {"documents", [](Json& run) { run["data"]["documents"] = -1; }},
+      {"samples", [](Json& run) { run["data"]["samples"] = -1; }},
+  };
+  for (const auto& [name, change] : bad) {
+    Json run = m.run;
+    change(run);
+    const std::string message = user_error([&] { train::parse_run_state(run, "the file"); });
+    EXPECT_CONTAINS(message, "the file: \"" + name + "\" in the state of the run must be");
+  }
+}
+
 // Two runs with one checkpoint.dir would continue, or remove, the checkpoints of each other.
 TEST(Start, CheckpointsOfAnotherRunAreNotTaken) {
   const SmallRun first, second;
