@@ -82,6 +82,27 @@ def newest(folder):
         return 0
 
 
+def memory_of_saves(options, work):
+    """Resident memory while one process saves again and again. Shards are of several blocks, which are written past the cache."""
+    small = os.path.join(work, "small.toml")
+    with open(small, "w") as file:
+        file.write(RECIPE.format(ranks=options.ranks, layers=1).replace("embed = 512", "embed = 256").replace("vocab = 32000", "vocab = 4096"))
+    many = os.path.join(work, "many")
+    process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", many, "--rounds",
+                                str(options.saves), "--json"], stdout=subprocess.PIPE, text=True)
+    memory = {}  # the most that was resident, by the save in progress
+    while process.poll() is None:
+        save, now = newest(many), resident(process.pid)
+        memory[save] = max(now, memory.get(save, 0))
+        time.sleep(0.02)
+    size = json.loads(process.communicate()[0])["bytes"]
+    fifth = options.saves // 5
+    return {"count": options.saves, "bytes": size, "seen": len(memory),
+            "resident_bytes_in_the_second_fifth": max(memory[n] for n in memory if fifth <= n < 2 * fifth),
+            "resident_bytes_in_the_last_fifth": max(memory[n] for n in memory if n >= 4 * fifth),
+            "peak_bytes": max(memory.values())}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quintet", default="build/quintet")
@@ -91,11 +112,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--saves", type=int, default=100)
     options = parser.parse_args()
-    if shutil.which("fio") is None:
+    if options.rounds and shutil.which("fio") is None:
         sys.exit("checkpoints.py: fio was not found: tools/setup.sh --bench installs it")
     os.makedirs(options.dir, exist_ok=True)
     work = tempfile.mkdtemp(prefix="checkpoints-", dir=options.dir)
     try:
+        if not options.rounds:  # only memory
+            print(json.dumps({"saves": memory_of_saves(options, work)}, indent=1))
+            return
         recipe = os.path.join(work, "recipe.toml")
         with open(recipe, "w") as file:
             file.write(RECIPE.format(ranks=options.ranks, layers=options.layers))
@@ -136,23 +160,7 @@ def main():
                 min(r[f"fio_{theirs}"], r[f"fio_direct_{theirs}"]) / r[ours] for r in rounds)
         result["share_of_fio"]["load_cached"] = median["fio_cached_read"] / median["load_cached"]
         if options.saves:
-            small = os.path.join(work, "small.toml")
-            with open(small, "w") as file:
-                file.write(RECIPE.format(ranks=options.ranks, layers=1).replace("embed = 512", "embed = 64").replace("vocab = 32000", "vocab = 4096"))
-            many = os.path.join(work, "many")
-            process = subprocess.Popen([options.quintet, "bench", "checkpoint", small, "--dir", many, "--rounds",
-                                        str(options.saves), "--json"], stdout=subprocess.PIPE, text=True)
-            memory = {}  # the most that was resident, by the save in progress
-            while process.poll() is None:
-                save, now = newest(many), resident(process.pid)
-                memory[save] = max(now, memory.get(save, 0))
-                time.sleep(0.02)
-            process.communicate()
-            fifth = options.saves // 5
-            result["saves"] = {"count": options.saves, "seen": len(memory),
-                               "resident_bytes_in_the_second_fifth": max(memory[n] for n in memory if fifth <= n < 2 * fifth),
-                               "resident_bytes_in_the_last_fifth": max(memory[n] for n in memory if n >= 4 * fifth),
-                               "peak_bytes": max(memory.values())}
+            result["saves"] = memory_of_saves(options, work)
         print(json.dumps(result, indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
