@@ -30,12 +30,13 @@ void require_same_numbers(const schedule::Schedule& s, const std::string& file,
   if (!problems.empty()) throw config::RecipeError(recipe.name, std::move(problems));
 }
 
-// With model.moe.balance_scope = "global" a micro-batch's balance loss depends on the loads of those before
-// it, and "before" is the order in which a rank runs its forwards: only ascending order is that of one rank.
+// The global balance loss of a micro-batch depends on the loads of those before it, and "before" is the order
+// in which a rank runs its forwards: only ascending order is that of one rank.
 void require_order_of_loads(const schedule::Schedule& s, const std::string& file,
                             const config::Recipe& recipe) {
   const config::Moe& moe = recipe.model.moe;
-  if (moe.experts == 0 || moe.balance_loss == 0 || moe.balance_scope != config::BalanceScope::Global) return;
+  if (moe.experts == 0 || moe.balance_over(config::BalanceScope::Global) == 0) return;
+  const bool first = moe.balance_scope == config::BalanceScope::Global;
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
     std::vector<int> last(static_cast<size_t>(s.chunks), -1);
     for (const schedule::Action& action : s.ranks[rank]) {
@@ -43,15 +44,17 @@ void require_order_of_loads(const schedule::Schedule& s, const std::string& file
       int& before = last[static_cast<size_t>(action.chunk)];
       if (action.micro < before)
         throw config::RecipeError(
-            recipe.name,
-            {{.key = "parallel.schedule",
-              .rule = fmt::format("the schedule in '{}' runs the forward of micro-batch {} after that of "
-                                  "micro-batch {} (stage {}), but with model.moe.balance_scope = \"global\" "
-                                  "loads accumulate in the order of forwards, which must be ascending",
-                                  file, action.micro, before, rank),
-              .nearest = "forwards in ascending order of micro-batches, or model.moe.balance_scope "
-                         "\"micro_batch\"",
-              .name = "the schedule file matches the recipe"}});
+            recipe.name, {{.key = "parallel.schedule",
+                           .rule = fmt::format(
+                               "the schedule in '{}' runs the forward of micro-batch {} after that of "
+                               "micro-batch {} (stage {}), but with {} "
+                               "loads accumulate in the order of forwards, which must be ascending",
+                               file, action.micro, before, rank,
+                               first ? "model.moe.balance_scope = \"global\"" : "model.moe.balance.global"),
+                           .nearest = fmt::format("forwards in ascending order of micro-batches, or {}",
+                                                  first ? "model.moe.balance_scope \"micro_batch\""
+                                                        : "model.moe.balance.global 0"),
+                           .name = "the schedule file matches the recipe"}});
       before = action.micro;
     }
   }

@@ -99,8 +99,8 @@ constexpr ProblemCode kCodes[] = {
      "Keys of [model.moe] have no effect in a model without experts (model.moe.experts = 0).",
      "model.moe.top_k=2", "model.moe.top_k=0"},
     {"Q1121", "model.moe sizes are complete",
-     "A model with experts needs the number per token and their inner width; model.ffn applies to dense "
-     "blocks only.",
+     "A model with experts needs the number per token and their inner width; latent experts are narrower "
+     "than the residual stream; model.ffn applies to dense blocks only.",
      "model.preset=\"tiny-moe\"\nmodel.moe.top_k=9", "model.moe.top_k=8"},
     {"Q1122", "some block has experts",
      "first_dense and every select the blocks with experts, and at least one must remain.",
@@ -115,8 +115,8 @@ constexpr ProblemCode kCodes[] = {
      "model.preset=\"tiny-moe\"\nmodel.moe.order=\"top_k_first\"\nmodel.moe.score=\"sigmoid\"",
      "model.moe.order=\"score_first\""},
     {"Q1125", "balance keys are consistent",
-     "The scope of the balance loss needs a balance loss, and the gate of shared experts needs shared "
-     "experts.",
+     "The scope of the balance loss needs a balance loss, further balance losses (model.moe.balance) have "
+     "other scopes than the first, and the gate of shared experts needs shared experts.",
      "model.preset=\"tiny-moe\"\nmodel.moe.shared_gate=true", "model.moe.shared_gate=false"},
     {"Q1126", "capacity keys are consistent",
      "Dropping, padding and capacity groups need a capacity (model.moe.capacity_factor), which is shared by "

@@ -81,8 +81,10 @@ struct Names<RopeScalingKind> {
 };
 template <>
 struct Names<RouterScore> {
-  static constexpr std::array<std::pair<RouterScore, std::string_view>, 2> kTable = {
-      {{RouterScore::Softmax, "softmax"}, {RouterScore::Sigmoid, "sigmoid"}}};
+  static constexpr std::array<std::pair<RouterScore, std::string_view>, 3> kTable = {
+      {{RouterScore::Softmax, "softmax"},
+       {RouterScore::Sigmoid, "sigmoid"},
+       {RouterScore::SqrtSoftplus, "sqrt_softplus"}}};
 };
 template <>
 struct Names<RouterOrder> {
@@ -98,8 +100,10 @@ struct Names<BalanceScope> {
 };
 template <>
 struct Names<DropPolicy> {
-  static constexpr std::array<std::pair<DropPolicy, std::string_view>, 2> kTable = {
-      {{DropPolicy::Probability, "probability"}, {DropPolicy::Position, "position"}}};
+  static constexpr std::array<std::pair<DropPolicy, std::string_view>, 3> kTable = {
+      {{DropPolicy::Probability, "probability"},
+       {DropPolicy::Position, "position"},
+       {DropPolicy::Random, "random"}}};
 };
 template <>
 struct Names<ContextMethod> {

@@ -62,15 +62,28 @@ struct RopeScaling {
 };
 
 // Mixture of experts instead of the feed-forward network of a block ([model.moe]).
-enum class RouterScore : uint8_t { Softmax, Sigmoid };
+enum class RouterScore : uint8_t { Softmax, Sigmoid, SqrtSoftplus };
 enum class RouterOrder : uint8_t { ScoreFirst, TopKFirst };  // scores over all experts, or over the selected
 enum class BalanceScope : uint8_t { MicroBatch, Sequence, Global };
-enum class DropPolicy : uint8_t { Probability, Position };
+enum class DropPolicy : uint8_t { Probability, Position, Random };
+
+// Coefficients of balance losses, by the tokens over which they count loads.
+struct BalanceLosses {
+  double micro_batch = 0, sequence = 0, global = 0;
+
+  double over(BalanceScope scope) const {
+    return scope == BalanceScope::MicroBatch ? micro_batch
+           : scope == BalanceScope::Sequence ? sequence
+                                             : global;
+  }
+  bool operator==(const BalanceLosses&) const = default;
+};
 
 struct Moe {
   int64_t experts = 0;       // 0: every block is dense
   int64_t top_k = 0;         // experts per token
   int64_t ffn = 0;           // inner width of one expert; 0 = derived: model.ffn
+  int64_t latent = 0;        // width of the rows that are sent to experts; 0: model.embed
   int64_t shared_ffn = 0;    // joint inner width of the experts that process every token; 0: none
   bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
   bool bias = false;         // biases on the router and on the experts' matmuls (GPT-OSS)
@@ -84,8 +97,10 @@ struct Moe {
   double scale = 1;         // factor on the weights
   int64_t groups = 1;       // group-limited routing: number of expert groups
   int64_t groups_kept = 1;  // best groups that a token may use
+  double jitter = 0;        // training: the router's inputs are multiplied by random numbers in 1 +- jitter
   double balance_loss = 0;  // coefficient
   BalanceScope balance_scope = BalanceScope::MicroBatch;
+  BalanceLosses balance;            // further balance losses, over other scopes
   double z_loss = 0;                // coefficient
   double bias_rate = 0;             // loss-free balancing: update size of the selection bias; 0: no bias
   double capacity_factor = 0;       // 0: nothing is dropped
@@ -102,6 +117,10 @@ struct Moe {
   // Whether 0-based block `block` has experts.
   bool in_block(int64_t block) const {
     return experts > 0 && block >= first_dense && (block - first_dense + 1) % every == 0;
+  }
+  // The coefficient of the balance loss over `scope`; 0: none.
+  double balance_over(BalanceScope scope) const {
+    return scope == balance_scope ? balance_loss : balance.over(scope);
   }
   bool operator==(const Moe&) const = default;
 };
@@ -191,6 +210,8 @@ struct Model {
   }
   bool rotated(int64_t block) const { return no_rope_every == 0 || (block + 1) % no_rope_every != 0; }
   // Whether any block is dense.
+  // Width of the rows that experts take and return.
+  int64_t expert_width() const { return moe.latent > 0 ? moe.latent : embed; }
   bool has_dense_block() const { return moe.experts == 0 || moe.first_dense > 0 || moe.every > 1; }
   bool operator==(const Model&) const = default;
 };

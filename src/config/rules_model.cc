@@ -19,6 +19,7 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   const std::string why = "with model.moe.experts = 0";
   idle(fail, "model.moe.top_k", x.top_k, d.top_k, why);
   idle(fail, "model.moe.ffn", x.ffn, d.ffn, why);
+  idle(fail, "model.moe.latent", x.latent, d.latent, why);
   idle(fail, "model.moe.shared_ffn", x.shared_ffn, d.shared_ffn, why);
   idle(fail, "model.moe.shared_gate", x.shared_gate, d.shared_gate, why);
   idle(fail, "model.moe.bias", x.bias, d.bias, why);
@@ -32,6 +33,7 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.scale", x.scale, d.scale, why);
   idle(fail, "model.moe.groups", x.groups, d.groups, why);
   idle(fail, "model.moe.groups_kept", x.groups_kept, d.groups_kept, why);
+  idle(fail, "model.moe.jitter", x.jitter, d.jitter, why);
   idle(fail, "model.moe.balance_loss", x.balance_loss, d.balance_loss, why);
   idle(fail, "model.moe.balance_scope", x.balance_scope, d.balance_scope, why);
   idle(fail, "model.moe.z_loss", x.z_loss, d.z_loss, why);
@@ -44,6 +46,9 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.pad", x.pad, d.pad, why);
   idle(fail, "model.moe.receive_bound", x.receive_bound, d.receive_bound, why);
   idle(fail, "model.moe.force_balance", x.force_balance, d.force_balance, why);
+  idle(fail, "model.moe.balance.micro_batch", x.balance.micro_batch, d.balance.micro_batch, why);
+  idle(fail, "model.moe.balance.sequence", x.balance.sequence, d.balance.sequence, why);
+  idle(fail, "model.moe.balance.global", x.balance.global, d.balance.global, why);
 }
 
 void experts_are_complete(const Recipe& r, const Fail& fail) {
@@ -57,6 +62,17 @@ void experts_are_complete(const Recipe& r, const Fail& fail) {
   if (!r.model.has_dense_block() && r.model.ffn != x.ffn)
     fail("model.ffn", fmt::format("{} has no effect: every block has experts", r.model.ffn),
          fmt::format("leave it out, or model.moe.ffn {}", r.model.ffn));
+  if (x.latent >= r.model.embed)
+    fail("model.moe.latent",
+         fmt::format("{} must be below model.embed {}: rows are sent to experts in this width to save bytes",
+                     x.latent, r.model.embed),
+         fmt::format("{}, or 0 for none", std::max<int64_t>(1, r.model.embed / 4)));
+  if (x.latent > 0 && x.upcycle)
+    fail("model.moe.latent",
+         fmt::format("{} is not supported with model.moe.upcycle: the dense model's feed-forward network has "
+                     "width {}",
+                     x.latent, r.model.embed),
+         "0");
 }
 
 void some_block_has_experts(const Recipe& r, const Fail& fail) {
@@ -97,9 +113,11 @@ void groups_fit_experts(const Recipe& r, const Fail& fail) {
 void router_keys_fit(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
   if (x.experts == 0 || x.order == RouterOrder::ScoreFirst) return;
-  if (x.score == RouterScore::Sigmoid)
+  if (x.score != RouterScore::Softmax)
     fail("model.moe.order",
-         "\"top_k_first\" is a softmax over the selected experts, which contradicts score = \"sigmoid\"",
+         fmt::format(
+             "\"top_k_first\" is a softmax over the selected experts, which contradicts score = \"{}\"",
+             name_of(x.score)),
          "\"score_first\"");
   if (!x.normalise)
     fail("model.moe.normalise", "has no effect with order = \"top_k_first\", whose weights sum to 1", "true");
@@ -111,6 +129,24 @@ void router_keys_fit(const Recipe& r, const Fail& fail) {
 
 void balance_keys_fit(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
+  static constexpr std::pair<const char*, BalanceScope> kFurther[] = {
+      {"model.moe.balance.micro_batch", BalanceScope::MicroBatch},
+      {"model.moe.balance.sequence", BalanceScope::Sequence},
+      {"model.moe.balance.global", BalanceScope::Global}};
+  for (const auto& [key, scope] : kFurther) {
+    const double coefficient = x.balance.over(scope);
+    if (x.experts == 0 || coefficient == 0) continue;
+    if (x.balance_loss == 0)
+      fail(key,
+           fmt::format("{} adds to model.moe.balance_loss, which is 0: a single balance loss is given there",
+                       coefficient),
+           fmt::format("balance_loss = {} with balance_scope = \"{}\"", coefficient, name_of(scope)));
+    else if (scope == x.balance_scope)
+      fail(key,
+           fmt::format("{} is a second coefficient for the scope of model.moe.balance_loss {}", coefficient,
+                       x.balance_loss),
+           fmt::format("balance_loss = {} alone, or another balance_scope", x.balance_loss));
+  }
   if (x.experts > 0 && x.balance_loss == 0)
     idle(fail, "model.moe.balance_scope", x.balance_scope, kDefaultMoe.balance_scope,
          "with model.moe.balance_loss = 0");
@@ -349,7 +385,8 @@ std::vector<Rule> expert_rules() {
   return {
       {"model.moe keys require experts", {"model.moe.experts", "model.family"}, expert_keys_need_experts},
       {"model.moe sizes are complete",
-       {"model.moe.experts", "model.moe.top_k", "model.moe.ffn", "model.ffn"},
+       {"model.moe.experts", "model.moe.top_k", "model.moe.ffn", "model.ffn", "model.moe.latent",
+        "model.moe.upcycle", "model.embed"},
        experts_are_complete},
       {"some block has experts",
        {"model.moe.experts", "model.moe.first_dense", "model.moe.every", "model.layers"},
@@ -364,7 +401,8 @@ std::vector<Rule> expert_rules() {
        router_keys_fit},
       {"balance keys are consistent",
        {"model.moe.experts", "model.moe.balance_loss", "model.moe.balance_scope", "model.moe.shared_ffn",
-        "model.moe.shared_gate"},
+        "model.moe.shared_gate", "model.moe.balance.micro_batch", "model.moe.balance.sequence",
+        "model.moe.balance.global"},
        balance_keys_fit},
       {"capacity keys are consistent",
        {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",

@@ -85,7 +85,8 @@ void blocks_divide_rows(const Recipe& r, const Fail& fail) {
     check("parallel.tp", r.parallel.tp, "the feed-forward output matrix", m.ffn, m.embed);
   check("parallel.tp", r.parallel.tp, "the shared experts' output matrix", m.moe.shared_ffn, m.embed);
   if (m.moe.experts > 0)
-    check("parallel.etp", r.parallel.etp, "the experts' output matrices", m.moe.ffn, m.moe.experts * m.embed);
+    check("parallel.etp", r.parallel.etp, "the experts' output matrices", m.moe.ffn,
+          m.moe.experts * m.expert_width());
 }
 
 void clip_needs_clip_norm(const Recipe& r, const Fail& fail) {

@@ -48,8 +48,9 @@ void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
 // About, and of no more blocks than may be compiled.
 __int128 parameters_of(const Model& m) {
   const __int128 embed = m.embed, attention = static_cast<__int128>(m.heads) * m.head_dim;
-  const __int128 experts = static_cast<__int128>(m.moe.experts) * m.moe.ffn + m.moe.shared_ffn;
-  const __int128 block = embed * (4 * attention + 3 * (m.ffn + experts));
+  const __int128 experts = static_cast<__int128>(m.moe.experts) * m.moe.ffn * m.expert_width();
+  const __int128 latent = 2 * embed * m.moe.latent;
+  const __int128 block = embed * (4 * attention + 3 * (m.ffn + m.moe.shared_ffn)) + 3 * experts + latent;
   return block * std::min(m.layers, kMaxBlocks) + embed * m.vocab;
 }
 
@@ -122,7 +123,7 @@ std::vector<Rule> size_rules() {
        step_has_a_sane_number_of_tokens},
       {"the model is small enough to compile",
        {"model.layers", "model.embed", "model.ffn", "model.heads", "model.head_dim", "model.vocab",
-        "model.moe.experts", "model.moe.ffn", "model.moe.shared_ffn"},
+        "model.moe.experts", "model.moe.ffn", "model.moe.shared_ffn", "model.moe.latent"},
        model_is_compilable},
       {"a head has at most 2^14 features",
        {"model.family", "model.embed", "model.heads", "model.head_dim", "model.mla.kv_rank",

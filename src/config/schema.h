@@ -104,6 +104,7 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.experts", x.experts, count_from(0));
   v("model.moe.top_k", x.top_k, count_from(0));
   v("model.moe.ffn", x.ffn, count_from(0));
+  v("model.moe.latent", x.latent, count_from(0));
   v("model.moe.shared_ffn", x.shared_ffn, count_from(0));
   v("model.moe.shared_gate", x.shared_gate);
   v("model.moe.bias", x.bias);
@@ -117,6 +118,7 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.scale", x.scale, kPositive);
   v("model.moe.groups", x.groups, count_from(1));
   v("model.moe.groups_kept", x.groups_kept, count_from(1));
+  v("model.moe.jitter", x.jitter, kBelowOne);
   v("model.moe.balance_loss", x.balance_loss, kNotNegative);
   v("model.moe.balance_scope", x.balance_scope);
   v("model.moe.z_loss", x.z_loss, kNotNegative);
@@ -129,6 +131,9 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.pad", x.pad);
   v("model.moe.receive_bound", x.receive_bound, Limits{0, kMaxCount});
   v("model.moe.force_balance", x.force_balance);
+  v("model.moe.balance.micro_batch", x.balance.micro_batch, kNotNegative);
+  v("model.moe.balance.sequence", x.balance.sequence, kNotNegative);
+  v("model.moe.balance.global", x.balance.global, kNotNegative);
   auto& a = m.mla;
   v("model.mla.kv_rank", a.kv_rank, count_from(0));
   v("model.mla.q_rank", a.q_rank, count_from(0));

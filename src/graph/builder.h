@@ -57,10 +57,12 @@ struct BuildOptions {
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
 
+enum class Score : uint8_t { Softmax, Sigmoid, SqrtSoftplus };  // of a router's logits, see ops/router.cc
+
 // How a router chooses experts, see ops/router.cc.
 struct SelectOptions {
   int64_t k = 1;
-  bool sigmoid = false;      // else softmax
+  Score score = Score::Softmax;
   bool top_k_first = false;  // softmax over the chosen only
   bool normalise = true;
   double scale = 1;
@@ -138,11 +140,15 @@ class Builder {
   // Equal on all ranks, initially zero, changed only at the end of a step.
   ValueId state(std::string name, Type type);
 
+  // In training only: x with every element multiplied by a random number in 1 +- eps; eps 0: x itself.
+  ValueId jitter(ValueId x, double eps);
   ValueId router(ValueId x, ValueId w, ValueId b = {});  // b: [routes]
   struct Selection {
     ValueId scores, chosen, weights;
   };
   Selection select(ValueId logits, const SelectOptions& options, ValueId bias = {});
+  // The selection with random numbers as weights, for limit(): the same in every layout.
+  Selection with_random_weights(const Selection& selection);
   // `capacity` rows per expert in every group of `group` sequences, kept by position or else by largest
   // weight.
   ValueId limit(const Selection& selection, int64_t capacity, int64_t group, bool by_position);
@@ -174,9 +180,10 @@ class Builder {
 
   // In training only: the load as a step sum; a bias is moved by `rate` at the end of the step.
   void report_load(const Selection& selection, ValueId kept, ValueId bias = {}, double rate = 0);
-  // In training only: auxiliary losses. Their values are step sums, their gradients are added to the
-  // others.
-  void balance_loss(const Selection& selection, double coefficient, Scope scope);
+  // In training only: auxiliary losses. Their values are step sums, of kind `as` for balance losses; their
+  // gradients are added to the others.
+  void balance_loss(const Selection& selection, double coefficient, Scope scope,
+                    SumKind as = SumKind::BalanceLoss);
   void z_loss(ValueId logits, double coefficient);
 
   // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode

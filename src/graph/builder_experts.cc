@@ -9,6 +9,10 @@ ValueId Builder::state(std::string name, Type type) {
 }
 
 ValueId Builder::join_heads(ValueId a, ValueId b) { return emit(kJoinHeads, {a, b}); }
+ValueId Builder::jitter(ValueId x, double eps) {
+  if (eps == 0 || options_.mode != Mode::Train) return x;
+  return emit(kJitter, {x, samples(), positions_, dropout_key()}, {{"eps", eps}, {"salt", salt_++}});
+}
 ValueId Builder::router(ValueId x, ValueId w, ValueId b) {
   return b.valid() ? emit(kRouter, {x, w, b}) : emit(kRouter, {x, w});
 }
@@ -19,7 +23,7 @@ Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, Value
   if (o.force_balance) in.push_back(positions_);
   const Node& node = graph_.add_node(kSelect, std::move(in),
                                      {{"k", o.k},
-                                      word(o.sigmoid ? Score::Sigmoid : Score::Softmax),
+                                      word(o.score),
                                       word(o.top_k_first ? ChoiceOrder::TopKFirst : ChoiceOrder::ScoreFirst),
                                       {"normalise", int64_t{o.normalise}},
                                       {"scale", o.scale},
@@ -29,6 +33,11 @@ Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, Value
                                       {"force_balance", int64_t{o.force_balance}}},
                                      Phase::F, block_);
   return {node.outputs[0], node.outputs[1], node.outputs[2]};
+}
+
+Builder::Selection Builder::with_random_weights(const Selection& s) {
+  return {s.scores, s.chosen,
+          emit(kRandomWeights, {s.chosen, samples(), positions_, dropout_key()}, {{"salt", salt_++}})};
 }
 
 ValueId Builder::limit(const Selection& s, int64_t capacity, int64_t group, bool by_position) {
@@ -109,7 +118,7 @@ void Builder::add_loss(SumKind kind, ValueId value) {
   losses_.push_back(value);
 }
 
-void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) {
+void Builder::balance_loss(const Selection& s, double coefficient, Scope scope, SumKind as) {
   if (coefficient == 0 || options_.mode != Mode::Train) return;
   const bool by_sequence = scope == Scope::Sequence;
   std::vector<ValueId> in = {emit(kBalanceSums, {s.scores, s.chosen},
@@ -118,14 +127,13 @@ void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) 
     in.push_back(emit(kRunningSum, {in[0]}));
     graph_.step_sums.push_back({SumKind::Running, in[1], block_});
   }
-  add_loss(SumKind::BalanceLoss,
-           emit(kBalanceLoss, std::move(in),
-                {{"coefficient", coefficient / static_cast<double>(options_.accumulation)},
-                 {"k", graph_.type(s.chosen).size(1)},
-                 {"tokens", by_sequence ? options_.seq_len : options_.tokens},
-                 {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
-                 {"experts", graph_.type(s.scores).size(1)},
-                 word(scope)}));
+  add_loss(as, emit(kBalanceLoss, std::move(in),
+                    {{"coefficient", coefficient / static_cast<double>(options_.accumulation)},
+                     {"k", graph_.type(s.chosen).size(1)},
+                     {"tokens", by_sequence ? options_.seq_len : options_.tokens},
+                     {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
+                     {"experts", graph_.type(s.scores).size(1)},
+                     word(scope)}));
 }
 
 void Builder::z_loss(ValueId logits, double coefficient) {

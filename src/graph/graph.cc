@@ -89,6 +89,12 @@ std::string_view to_string(SumKind kind) {
       return "load";
     case SumKind::BalanceLoss:
       return "balance_loss";
+    case SumKind::MicroBatchBalance:
+      return "micro_batch_balance_loss";
+    case SumKind::SequenceBalance:
+      return "sequence_balance_loss";
+    case SumKind::GlobalBalance:
+      return "global_balance_loss";
     case SumKind::ZLoss:
       return "z_loss";
     case SumKind::NextTokenLoss:
@@ -104,8 +110,9 @@ std::string_view to_string(SumKind kind) {
 }
 
 std::optional<SumKind> parse_sum_kind(std::string_view word) {
-  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::NextTokenLoss,
-                             SumKind::Running, SumKind::Amax, SumKind::Rounded})
+  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::MicroBatchBalance,
+                             SumKind::SequenceBalance, SumKind::GlobalBalance, SumKind::ZLoss,
+                             SumKind::NextTokenLoss, SumKind::Running, SumKind::Amax, SumKind::Rounded})
     if (to_string(kind) == word) return kind;
   return std::nullopt;
 }

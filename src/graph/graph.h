@@ -67,6 +67,9 @@ struct Param {
 enum class SumKind : uint8_t {
   Load,  // assignments per expert, then dropped assignments and the entropy of scores
   BalanceLoss,
+  MicroBatchBalance,  // further balance losses, by scope
+  SequenceBalance,
+  GlobalBalance,
   ZLoss,
   NextTokenLoss,  // of multi-token prediction: the sum over its labels, not weighted
   Running,        // only persisted to the next micro-batch, never reported
@@ -76,7 +79,8 @@ enum class SumKind : uint8_t {
 std::string_view to_string(SumKind kind);  // "balance_loss"
 std::optional<SumKind> parse_sum_kind(std::string_view word);
 inline constexpr std::string_view kSumKindWords =
-    R"("load", "balance_loss", "z_loss", "next_token_loss", "running", "amax" or "rounded")";
+    R"("load", "balance_loss", "micro_batch_balance_loss", "sequence_balance_loss", "global_balance_loss", )"
+    R"("z_loss", "next_token_loss", "running", "amax" or "rounded")";
 
 // A result that is summed over the micro-batches of a step and, at its end, over the ranks: statistics that a
 // run reports about its experts and quantised values, and that balancing and scales use.

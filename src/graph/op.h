@@ -170,7 +170,8 @@ extern const OpDef kCenter, kUnitNorm, kUnitNormDx, kClip, kClipDx, kPositionSca
 extern const OpDef kExpertBias, kExpertBiasDw, kSpreadChoices, kGatherChoices;  // ops/expert_bias.cc
 extern const OpDef kLinears, kLinearsDx, kLinearsDw;                            // ops/packed.cc
 extern const OpDef kJoinHeads, kJoinHeadsDx;                                    // ops/heads.cc
-extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;   // ops/router.cc
+extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit,
+    kRandomWeights;  // ops/router.cc
 extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceLoss, kBalanceDsums, kZLoss,
     kZLossDx;                                                                     // ops/balance.cc
 extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;          // ops/dispatch.cc
@@ -179,7 +180,7 @@ extern const OpDef kSplitRows, kNextPass;                                       
 extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
 extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
 extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kScale, kSoftCap, kSoftCapDx, kAdd,
-    kDropout, kCast;                                               // ops/pointwise.cc
+    kDropout, kJitter, kCast;                                      // ops/pointwise.cc
 extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc

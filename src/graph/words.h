@@ -10,7 +10,6 @@
 
 namespace quintet::graph {
 
-enum class Score : uint8_t { Softmax, Sigmoid };             // select: of the logits
 enum class ChoiceOrder : uint8_t { ScoreFirst, TopKFirst };  // select: what is chosen by
 enum class KeepPolicy : uint8_t { Probability, Position };   // limit: which rows an expert keeps
 
@@ -18,7 +17,7 @@ template <class E>
 struct Words;  // kAttr: the attribute; kList: its words, in the order of E
 template <>
 struct Words<Score> {
-  static constexpr std::string_view kAttr = "score", kList[] = {"softmax", "sigmoid"};
+  static constexpr std::string_view kAttr = "score", kList[] = {"softmax", "sigmoid", "sqrt_softplus"};
 };
 template <>
 struct Words<ChoiceOrder> {

@@ -12,10 +12,13 @@ struct RouterShape {
   int64_t rows = 0, routes = 0, embed = 0;
 };
 
+// What a logit's score is: its share of the row's softmax, 1 / (1 + e^-x), or sqrt(ln(1 + e^x)).
+enum class Score : uint8_t { Softmax, Sigmoid, SqrtSoftplus };
+
 // The choice of each token's experts and their weights.
 struct SelectShape {
   int64_t rows = 0, experts = 0, k = 0;
-  bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax
+  Score score = Score::Softmax;
   bool top_k_first = false;  // choose by logit; weights are the softmax over the chosen logits
   bool normalise = false;    // divide the weights by their sum (+ kSmallest)
   double scale = 1;          // of the weights, applied last

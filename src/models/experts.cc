@@ -14,16 +14,32 @@ using graph::Dim;
 using graph::DimSize;
 using graph::ValueId;
 
-graph::Scope scope_of(config::BalanceScope scope) {
-  switch (scope) {
-    case config::BalanceScope::MicroBatch:
-      return graph::Scope::Micro;
-    case config::BalanceScope::Sequence:
-      return graph::Scope::Sequence;
-    case config::BalanceScope::Global:
-      return graph::Scope::Global;
+graph::Score score_of(config::RouterScore score) {
+  switch (score) {
+    case config::RouterScore::Softmax:
+      return graph::Score::Softmax;
+    case config::RouterScore::Sigmoid:
+      return graph::Score::Sigmoid;
+    case config::RouterScore::SqrtSoftplus:
+      return graph::Score::SqrtSoftplus;
   }
-  return graph::Scope::Micro;
+  return graph::Score::Softmax;
+}
+
+struct BalanceKind {
+  config::BalanceScope key;
+  graph::Scope scope;
+  graph::SumKind further;
+};
+constexpr BalanceKind kBalanceKinds[] = {
+    {config::BalanceScope::MicroBatch, graph::Scope::Micro, graph::SumKind::MicroBatchBalance},
+    {config::BalanceScope::Sequence, graph::Scope::Sequence, graph::SumKind::SequenceBalance},
+    {config::BalanceScope::Global, graph::Scope::Global, graph::SumKind::GlobalBalance}};
+
+void balance_losses(Builder& b, const config::Moe& moe, const Builder::Selection& selection) {
+  for (const BalanceKind& kind : kBalanceKinds)
+    b.balance_loss(selection, moe.balance_over(kind.key), kind.scope,
+                   kind.key == moe.balance_scope ? graph::SumKind::BalanceLoss : kind.further);
 }
 
 // (token, choice) pairs that an expert accepts per capacity group. A token selects an expert at most once, so
@@ -52,15 +68,18 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   const graph::BuildOptions& options = b.options();
   const DimSize routes{Dim::Routes, moe.experts}, experts{Dim::Experts, moe.experts};
   const DimSize inner{Dim::ExpertFfn, moe.ffn}, embed{Dim::Embed, m.embed};
+  // Of the rows that are sent: the residual stream's own width, or a latent between two projections.
+  const DimSize width = moe.latent > 0 ? DimSize{Dim::Latent, moe.latent} : embed;
 
   const ValueId router = b.weight(name + "router.weight", {routes, embed}, init_stddev(m));
-  const ValueId logits = b.router(x, router, moe.bias ? b.bias(name + "router.offset", {routes}) : ValueId());
+  const ValueId logits = b.router(b.jitter(x, moe.jitter), router,
+                                  moe.bias ? b.bias(name + "router.offset", {routes}) : ValueId());
   ValueId bias;
   if (moe.bias_rate > 0)
     bias = b.state(name + "router.bias", {base::accumulator_of(options.compute), {routes}});
   const Builder::Selection selection = b.select(logits,
                                                 {.k = moe.top_k,
-                                                 .sigmoid = moe.score == config::RouterScore::Sigmoid,
+                                                 .score = score_of(moe.score),
                                                  .top_k_first = moe.order == config::RouterOrder::TopKFirst,
                                                  .normalise = moe.normalise,
                                                  .scale = moe.scale,
@@ -68,7 +87,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
                                                  .groups_kept = moe.groups_kept,
                                                  .force_balance = moe.force_balance},
                                                 bias);
-  b.balance_loss(selection, moe.balance_loss, scope_of(moe.balance_scope));
+  balance_losses(b, moe, selection);
   b.z_loss(logits, moe.z_loss);
 
   // Inference drops nothing: its tokens arrive without the rest of their group.
@@ -76,20 +95,24 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   int64_t pad = 0;
   if (moe.capacity_factor > 0 && !graph::infers(options.mode)) {
     const int64_t capacity = capacity_of(moe, options.seq_len, options.mode);
-    kept = b.limit(selection, capacity, moe.capacity_group, moe.drop == config::DropPolicy::Position);
+    const bool random = moe.drop == config::DropPolicy::Random;
+    kept = b.limit(random ? b.with_random_weights(selection) : selection, capacity, moe.capacity_group,
+                   moe.drop == config::DropPolicy::Position);
     if (moe.pad) pad = capacity * (options.tokens / (moe.capacity_group * options.seq_len));
   }
   b.report_load(selection, kept, bias, moe.bias_rate);
 
   const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad, moe.receive_bound);
-  const ValueId inputs = moe.scale_input ? b.scale_rows(x, b.of_chosen(logits, selection)) : x;
+  const ValueId sent =
+      moe.latent > 0 ? b.linear(x, b.weight(name + "latent_down.weight", {width, embed}, init_stddev(m))) : x;
+  const ValueId inputs = moe.scale_input ? b.scale_rows(sent, b.of_chosen(logits, selection)) : sent;
   const ValueId rows = b.to_experts(inputs, dispatch);
   const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);
   // The shared experts compute while the rows are in flight.
   const ValueId shared = moe.shared_ffn > 0 ? shared_experts(b, m, x, name) : ValueId();
-  const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, init_stddev(m));
-  const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, init_stddev(m));
-  const ValueId wd = b.weight(name + "experts.down.weight", {experts, embed, inner}, residual_stddev(m));
+  const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, width}, init_stddev(m));
+  const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, width}, init_stddev(m));
+  const ValueId wd = b.weight(name + "experts.down.weight", {experts, width, inner}, residual_stddev(m));
   ValueId gate = b.grouped_linear(rows, wg, dispatch), up = b.grouped_linear(rows, wu, dispatch);
   if (moe.bias) {
     gate = b.expert_bias(gate, b.bias(name + "experts.gate.bias", {experts, inner}), dispatch);
@@ -100,7 +123,9 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
       b.expert_act(gate, up, row_weights, dispatch, {m.activation_alpha, clamped ? m.activation_limit : 0});
   ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
   if (moe.bias)
-    y = b.add(y, b.weighted_biases(selection, kept, b.bias(name + "experts.down.bias", {embed, routes})));
+    y = b.add(y, b.weighted_biases(selection, kept, b.bias(name + "experts.down.bias", {width, routes})));
+  if (moe.latent > 0)
+    y = b.linear(y, b.weight(name + "latent_up.weight", {embed, width}, residual_stddev(m)));
   return moe.shared_ffn > 0 ? b.add(y, shared) : y;
 }
 

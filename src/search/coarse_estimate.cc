@@ -64,8 +64,9 @@ double CoarseEstimate::likely_seconds(const Family& way) const {
   }
   if (way.ep * way.etp > 1) {
     const double blocks = layers - static_cast<double>(m.moe.first_dense),
+                 row = size * static_cast<double>(m.expert_width()),
                  copies = static_cast<double>(m.moe.top_k * way.etp);
-    seconds += rows / static_cast<double>(way.tp) * blocks * 4 * copies * width * others(way.ep * way.etp) /
+    seconds += rows / static_cast<double>(way.tp) * blocks * 4 * copies * row * others(way.ep * way.etp) /
                link(way.ep * way.etp);
   }
   return seconds;

@@ -391,7 +391,9 @@ config::Recipe on_one_rank(config::Recipe r) {
          (micro * r.data.seq_len > kOneRankTokens || !divides(micro) || micro % moe.capacity_group != 0))
     --micro;
   // The scope of a balance loss over micro-batches changes with the micro-batches.
-  if (moe.balance_loss > 0 && moe.balance_scope != config::BalanceScope::Sequence) micro = sequences_together;
+  if (moe.balance_over(config::BalanceScope::MicroBatch) > 0 ||
+      moe.balance_over(config::BalanceScope::Global) > 0)
+    micro = sequences_together;
   r.batch.micro = micro;
   r.batch.accumulation = r.batch.global / micro;
   return r;

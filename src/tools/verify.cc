@@ -522,7 +522,7 @@ namespace {
 // One rank with other micro-batches, for 10 in verify.h; empty where there are none, or where they matter.
 std::optional<config::Recipe> with_other_micro_batches(config::Recipe r) {
   const config::Moe& moe = r.model.moe;
-  const bool per_micro_batch = moe.balance_loss > 0 && moe.balance_scope == config::BalanceScope::MicroBatch;
+  const bool per_micro_batch = moe.balance_over(config::BalanceScope::MicroBatch) > 0;
   if (moe.experts > 0 && (per_micro_batch || moe.capacity_factor > 0)) return std::nullopt;
   if (r.batch.global == 1) return std::nullopt;
   r.batch.micro = r.batch.micro == 1 ? r.batch.global : 1;

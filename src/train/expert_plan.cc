@@ -25,7 +25,6 @@ std::optional<ExpertPlan> expert_plan(const compiler::Compiled& compiled) {
     if (node.op == &graph::kLimit) {
       plan.capacity = node.attrs.integer("capacity");
       plan.group_sequences = node.attrs.integer("group");
-      plan.policy = graph::choice<graph::KeepPolicy>(node.attrs);
     }
   }
   if (plan.blocks == 0) return std::nullopt;

@@ -22,7 +22,6 @@ struct ExpertPlan {
   int64_t capacity = 0, group_sequences = 0;
   // Rows per expert and sender after zero padding; 0: not padded.
   int64_t padded = 0;
-  graph::KeepPolicy policy = graph::KeepPolicy::Probability;  // which rows are kept up to the capacity
 
   // Whether `room` is an upper bound that a step may stay below.
   bool is_bound() const { return padded == 0 && (capacity > 0 || room > mean || passes); }

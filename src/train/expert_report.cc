@@ -39,6 +39,12 @@ ExpertUse use_of(const Rank::Sum& sum, const config::Recipe& recipe) {
   return use;
 }
 
+bool is_auxiliary_loss(graph::SumKind kind) {
+  using graph::SumKind;
+  return kind == SumKind::BalanceLoss || kind == SumKind::MicroBatchBalance ||
+         kind == SumKind::SequenceBalance || kind == SumKind::GlobalBalance || kind == SumKind::ZLoss;
+}
+
 }  // namespace
 
 double ExpertUse::drop_rate() const {
@@ -57,9 +63,8 @@ std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config
             [](const ExpertUse& a, const ExpertUse& b) { return a.block < b.block; });
   for (const Rank::Sum& sum : sums)
     for (ExpertUse& use : uses) {
-      if (use.block != sum.block - 1) continue;
-      if (sum.kind == graph::SumKind::BalanceLoss) use.balance_loss = sum.values[0] / sum.share;
-      if (sum.kind == graph::SumKind::ZLoss) use.z_loss = sum.values[0] / sum.share;
+      if (use.block == sum.block - 1 && is_auxiliary_loss(sum.kind))
+        use.losses[to_string(sum.kind)] = sum.values[0] / sum.share;
     }
   return uses;
 }
@@ -74,12 +79,10 @@ const ExpertUse* worst(std::span<const ExpertUse> uses) {
 void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool whole) {
   if (uses.empty()) return;
   record.set("load_max_over_mean", worst(uses)->max_over_mean);
-  for (const auto& [name, loss] :
-       {std::pair{"balance_loss", &ExpertUse::balance_loss}, {"z_loss", &ExpertUse::z_loss}}) {
-    double sum = 0;
-    for (const ExpertUse& use : uses) sum += (use.*loss).value_or(0);
-    if ((uses[0].*loss).has_value()) record.set(name, sum);
-  }
+  std::map<std::string_view, double> sums;
+  for (const ExpertUse& use : uses)
+    for (const auto& [name, loss] : use.losses) sums[name] += loss;
+  for (const auto& [name, sum] : sums) record.set(name, sum);
   const auto numbers = static_cast<int64_t>(uses.size() * uses[0].load.size());
   std::vector<observe::Record> blocks;
   for (const ExpertUse& use : uses) {
@@ -87,8 +90,7 @@ void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool 
     block.set("block", use.block).set("max_over_mean", use.max_over_mean);
     block.set("rank_max_over_mean", use.rank_max_over_mean).set("drop_rate", use.drop_rate());
     block.set("entropy", use.entropy).set("entropy_share", use.entropy_share());
-    if (use.balance_loss) block.set("balance_loss", *use.balance_loss);
-    if (use.z_loss) block.set("z_loss", *use.z_loss);
+    for (const auto& [name, loss] : use.losses) block.set(name, loss);
     if (whole || numbers <= kShortLoads) block.set("load", std::span<const int64_t>(use.load));
   }
   record.set("experts", std::span<const observe::Record>(blocks));

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/recipe.h"
@@ -16,14 +17,15 @@ namespace quintet::train {
 
 // One block in one step, summed over all micro-batches and ranks.
 struct ExpertUse {
-  int block = 0;                               // 0-based, as in parameter names
-  std::vector<int64_t> load;                   // assignments (token, choice) per expert, before dropping
-  int64_t assignments = 0;                     // sum of load
-  int64_t dropped = 0;                         // assignments that were dropped
-  double max_over_mean = 0;                    // of load
-  double rank_max_over_mean = 0;               // of the load per expert-parallel rank
-  double entropy = 0;                          // of a token's scores in nats, averaged over tokens
-  std::optional<double> balance_loss, z_loss;  // as added to the loss; empty when the recipe has none
+  int block = 0;                  // 0-based, as in parameter names
+  std::vector<int64_t> load;      // assignments (token, choice) per expert, before dropping
+  int64_t assignments = 0;        // sum of load
+  int64_t dropped = 0;            // assignments that were dropped
+  double max_over_mean = 0;       // of load
+  double rank_max_over_mean = 0;  // of the load per expert-parallel rank
+  double entropy = 0;             // of a token's scores in nats, averaged over tokens
+  // Auxiliary losses as they are added to the loss, by metric: "balance_loss", "z_loss", ...
+  std::map<std::string_view, double> losses;
 
   double drop_rate() const;
   // Entropy relative to ln(experts), the entropy of a uniform router.
@@ -36,8 +38,8 @@ struct ExpertUse {
 // too.
 std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config::Recipe& recipe);
 
-// Adds to a step's record: load_max_over_mean (of the worst block), balance_loss and z_loss (summed over
-// blocks, if the recipe has them) and the list "experts" with one object per block; see
+// Adds to a step's record: load_max_over_mean (of the worst block), the auxiliary losses that the recipe has
+// (summed over blocks) and the list "experts" with one object per block; see
 // docs/formats/metrics.md. Unless `whole` is set, per-expert loads are omitted when blocks x experts exceeds
 // kShortLoads.
 inline constexpr int64_t kShortLoads = 256;

@@ -380,6 +380,9 @@ std::vector<Rank::State> Rank::states() const {
 
 Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int64_t count) {
   exec::Executor& e = *executor_;
+  // What evaluation draws (experts that drop random rows) does not depend on the step.
+  e.set_dropout_key(
+      static_cast<int64_t>(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "evaluation") >> 1));
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
     // Before the run, so that its streams need not wait for the batch to read the count.

@@ -69,6 +69,7 @@ std::string context_method(const config::Parallel& p) {
 
 std::string router(const config::Moe& m) {
   std::vector<std::string> parts;
+  if (m.jitter > 0) parts.push_back(fmt::format("inputs jittered by up to {:g} %", 100 * m.jitter));
   std::string scores =
       m.order == config::RouterOrder::TopKFirst
           ? "softmax over the selected experts"
@@ -81,11 +82,13 @@ std::string router(const config::Moe& m) {
                                 m.experts / m.groups));
   if (m.bias_rate > 0)
     parts.push_back(fmt::format("selection bias adjusted by {:g} per step against the load", m.bias_rate));
-  if (m.balance_loss > 0) {
-    static constexpr const char* kScopes[] = {"each micro-batch", "each sequence", "the step so far"};
-    parts.push_back(fmt::format("balance loss {:g} over {}", m.balance_loss,
-                                kScopes[static_cast<size_t>(m.balance_scope)]));
-  }
+  static constexpr std::pair<config::BalanceScope, const char*> kScopes[] = {
+      {config::BalanceScope::MicroBatch, "each micro-batch"},
+      {config::BalanceScope::Sequence, "each sequence"},
+      {config::BalanceScope::Global, "the step so far"}};
+  for (const auto& [scope, over] : kScopes)
+    if (m.balance_over(scope) > 0)
+      parts.push_back(fmt::format("balance loss {:g} over {}", m.balance_over(scope), over));
   if (m.z_loss > 0) parts.push_back(fmt::format("z-loss {:g}", m.z_loss));
   if (m.force_balance) parts.push_back("routing overridden: experts assigned by position, for benchmarks");
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -93,12 +96,14 @@ std::string router(const config::Moe& m) {
 
 std::string capacity(const ExpertPlan& plan, const config::Moe& m) {
   if (plan.capacity == 0) return "unlimited, nothing is dropped";
-  std::string text = fmt::format(
-      "{} per expert and {} (factor {:g}); {} are dropped", counted(plan.capacity, "row"),
-      plan.group_sequences == 1 ? std::string("sequence")
-                                : fmt::format("group of {} sequences", plan.group_sequences),
-      m.capacity_factor,
-      plan.policy == graph::KeepPolicy::Position ? "later rows" : "the least probable rows past it");
+  std::string text =
+      fmt::format("{} per expert and {} (factor {:g}); {} are dropped", counted(plan.capacity, "row"),
+                  plan.group_sequences == 1 ? std::string("sequence")
+                                            : fmt::format("group of {} sequences", plan.group_sequences),
+                  m.capacity_factor,
+                  m.drop == config::DropPolicy::Position ? "later rows"
+                  : m.drop == config::DropPolicy::Random ? "random rows past it"
+                                                         : "the least probable rows past it");
   if (plan.padded > 0)
     text +=
         fmt::format("; padded to {} per expert from each rank for fixed sizes", counted(plan.padded, "row"));
@@ -167,6 +172,9 @@ std::vector<HeaderLine> expert_lines(const config::Recipe& r, const compiler::Co
   std::vector<HeaderLine> lines;
   std::string text = fmt::format("{} in each of {}, {} per token", plan->experts,
                                  counted(plan->blocks, "block"), plan->choices);
+  if (m.latent > 0)
+    text += fmt::format("; latent: rows projected from {} to {} features before they are sent", r.model.embed,
+                        m.latent);
   if (m.shared_ffn > 0)
     text += fmt::format("; shared experts of width {} applied to every token{}", m.shared_ffn,
                         m.shared_gate ? ", scaled by a gate" : "");

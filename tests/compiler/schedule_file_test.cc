@@ -143,6 +143,8 @@ TEST_F(ScheduleFile, ForwardsAreAscendingWhereLoadsAccumulate) {
   std::vector<std::string> local = global;
   local.back() = "model.moe.balance_scope=micro_batch";
   EXPECT_EQ(refusal(local), "nothing");
+  local.push_back("model.moe.balance.global=0.02");
+  EXPECT_SAYS(refusal(local), "but with model.moe.balance.global loads accumulate");
   write(head + ranks("0F0 0F1 0F2 0F3 0BW1 0BW0 0BW2 0BW3"));
   EXPECT_EQ(refusal(global), "nothing");
 }

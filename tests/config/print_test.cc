@@ -67,7 +67,10 @@ Recipe random_recipe(std::mt19937_64& rng) {
       r.model.moe.capacity_factor = coin() ? 0 : unit() * 4;
       r.model.moe.pad = coin();
       r.model.moe.receive_bound = coin() ? 0 : unit() * 4;
-      r.model.moe.drop = pick(rng, {DropPolicy::Probability, DropPolicy::Position});
+      r.model.moe.drop = pick(rng, {DropPolicy::Probability, DropPolicy::Position, DropPolicy::Random});
+      r.model.moe.jitter = coin() ? 0 : unit() * 0.9;
+      r.model.moe.latent = pick<int64_t>(rng, {0, 1, 8});
+      r.model.moe.balance = {coin() ? 0 : unit(), coin() ? 0 : unit(), coin() ? 0 : unit()};
     }
     r.parallel.pp = pick<int64_t>(rng, {1, 1, 2, 3});
     if (r.parallel.pp > 1) {

@@ -104,6 +104,24 @@ void see_experts(const config::Recipe& r, Seen& seen) {
     seen["dropped with cp"] += p.cp > 1;
     seen["dropped with tp"] += p.tp > 1;
   }
+  seen["jitter"] += x.jitter > 0;
+  seen["jitter with tp"] += x.jitter > 0 && p.tp > 1;
+  seen["jitter with cp"] += x.jitter > 0 && p.cp > 1;
+  seen["jitter with pp"] += x.jitter > 0 && p.pp > 1;
+  seen["jitter with recompute"] += x.jitter > 0 && r.memory.recompute != config::RecomputeKind::None;
+  seen["latent experts with ep"] += x.latent > 0 && p.ep > 1;
+  seen["latent experts with etp"] += x.latent > 0 && p.etp > 1;
+  seen["latent experts with tp"] += x.latent > 0 && p.tp > 1;
+  seen["latent experts with pp"] += x.latent > 0 && p.pp > 1;
+  seen["latent experts with biases"] += x.latent > 0 && x.bias;
+  const bool random = x.capacity_factor > 0 && x.drop == config::DropPolicy::Random;
+  seen["random drops with cp"] += random && p.cp > 1;
+  seen["random drops with ep"] += random && p.ep > 1;
+  const int losses = (x.balance_over(config::BalanceScope::MicroBatch) > 0) +
+                     (x.balance_over(config::BalanceScope::Sequence) > 0) +
+                     (x.balance_over(config::BalanceScope::Global) > 0);
+  seen["two balance losses"] += losses == 2;
+  seen["three balance losses"] += losses == 3;
   const bool passes = x.receive_bound > 0 && x.receive_bound < 1 && p.ep > 1 && !x.pad;
   seen["passes"] += passes;
   seen["passes with etp"] += passes && p.etp > 1;

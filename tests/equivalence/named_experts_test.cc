@@ -204,7 +204,8 @@ TEST(Norm, ExpertGradientsCountOnce) {
 // Megatron-LM#7452 (token counts of the router by rank). What is dropped follows from the tokens of a
 // capacity group alone, not from which of them share a rank.
 TEST(Experts, DroppedTokensDoNotDependOnTheLayout) {
-  for (const config::DropPolicy policy : {config::DropPolicy::Probability, config::DropPolicy::Position})
+  for (const config::DropPolicy policy :
+       {config::DropPolicy::Probability, config::DropPolicy::Position, config::DropPolicy::Random})
     for (const int64_t group : {1, 2})
       for (Recipe r : layouts()) {
         SCOPED_TRACE(fmt::format("{}, group {}, policy {}", tools::describe(r.parallel), group,
@@ -399,6 +400,243 @@ TEST(Experts, GroupLimitedRouting) {
     r.model.mla = {.kv_rank = 6, .q_rank = 5, .nope_dim = 3, .rope_dim = 2, .v_dim = 5};
     expect_equal(resolved(r, 2, 1));
   }
+}
+
+// Router options of Megatron and DeepSpeed: in every layout those of one rank, and with an effect.
+TEST(Experts, RouterOptionsOfPeers) {
+  const std::pair<const char*, void (*)(config::Moe&)> options[] = {
+      {"sqrt_softplus", [](config::Moe& x) { x.score = config::RouterScore::SqrtSoftplus; }},
+      {"sqrt_softplus with biases and groups",
+       [](config::Moe& x) {
+         x.score = config::RouterScore::SqrtSoftplus;
+         x.bias_rate = 0.01, x.groups = 2, x.groups_kept = 2, x.scale = 1.5;
+       }},
+      {"jitter", [](config::Moe& x) { x.jitter = 0.3; }},
+      {"random drops", [](config::Moe& x) { x.capacity_factor = 0.6, x.drop = config::DropPolicy::Random; }}};
+  for (const auto& [name, set] : options)
+    for (Recipe r : layouts()) {
+      SCOPED_TRACE(fmt::format("{}, {}", tools::describe(r.parallel), name));
+      Recipe plain = r;
+      if (std::string(name) == "random drops") plain.model.moe.capacity_factor = 0.6;
+      set(r.model.moe);
+      r = resolved(r, 2, 1), plain = resolved(plain, 2, 1);
+      const data::Dataset dataset = tools::training_data(r, true);
+      EXPECT_NE(run(r, dataset, {}, 1).steps[0].result.loss, run(plain, dataset, {}, 1).steps[0].result.loss);
+      expect_equal(r);
+    }
+}
+
+// Recomputed blocks draw the same numbers again; every step draws others.
+TEST(Experts, JitterIsRecomputedTheSame) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.jitter = 0.3;
+    r.model.moe.capacity_factor = 0.8;
+    r.model.moe.drop = config::DropPolicy::Random;
+    r = resolved(r, 2, 1);
+    const data::Dataset dataset = tools::training_data(r, true);
+    const LayoutRun kept = run(r, dataset);
+    r.memory.recompute = config::RecomputeKind::Full;
+    const LayoutRun again = run(r, dataset);
+    for (size_t s = 0; s < 2; ++s)
+      for (size_t t = 0; t < kept.steps[s].gradients.size(); ++t)
+        EXPECT_EQ(kept.steps[s].gradients[t].values, again.steps[s].gradients[t].values)
+            << kept.steps[s].gradients[t].name;
+  }
+}
+
+// The gradient of several balance losses is the sum of theirs, and each reports the value that it has alone.
+TEST(Experts, SeveralBalanceLossesAdd) {
+  const BalanceScope scopes[] = {BalanceScope::MicroBatch, BalanceScope::Sequence, BalanceScope::Global};
+  const double coefficients[] = {0.5, 0.2, 0.3};
+  const Recipe r = resolved(on(1, 0, 1, 1), 2, 3);
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun none = run(r, dataset, {}, 1);
+  std::vector<LayoutRun> single;
+  for (size_t i = 0; i < 3; ++i) {
+    Recipe one = r;
+    one.model.moe.balance_loss = coefficients[i];
+    one.model.moe.balance_scope = scopes[i];
+    single.push_back(run(one, dataset, {}, 1));
+  }
+  Recipe all = r;
+  all.model.moe.balance_loss = coefficients[1];
+  all.model.moe.balance_scope = scopes[1];
+  all.model.moe.balance = {.micro_batch = coefficients[0], .sequence = 0, .global = coefficients[2]};
+  const LayoutRun joint = run(all, dataset, {}, 1);
+  const char* const names[] = {"micro_batch_balance_loss", "balance_loss", "global_balance_loss"};
+  for (size_t i = 0; i < 3; ++i)
+    for (const int block : {0, 1})
+      EXPECT_NEAR(values_of(joint.steps[0].sums, fmt::format("blocks.{}.{}", block, names[i]))[0],
+                  values_of(single[i].steps[0].sums, fmt::format("blocks.{}.balance_loss", block))[0], 1e-14)
+          << names[i];
+  double moved = 0;
+  for (size_t t = 0; t < none.steps[0].gradients.size(); ++t) {
+    const auto& base = none.steps[0].gradients[t].values;
+    for (size_t k = 0; k < base.size(); ++k) {
+      double want = base[k];
+      for (const LayoutRun& one : single) want += one.steps[0].gradients[t].values[k] - base[k];
+      EXPECT_NEAR(joint.steps[0].gradients[t].values[k], want, 1e-12) << none.steps[0].gradients[t].name;
+      moved = std::max(moved, std::abs(want - base[k]));
+    }
+  }
+  EXPECT_GT(moved, 1e-4);
+}
+
+TEST(Experts, SeveralBalanceLossesDoNotDependOnTheLayout) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.balance_loss = 0.5;
+    r.model.moe.balance = {.micro_batch = 0, .sequence = 0.2, .global = 0.3};
+    r = resolved(r, 2, 2);
+    const data::Dataset dataset = tools::training_data(r, true);
+    const LayoutRun layout = run(r, dataset, {}, 1), one = run(tools::on_one_rank(r), dataset, {}, 1);
+    for (const char* name :
+         {"blocks.0.balance_loss", "blocks.1.sequence_balance_loss", "blocks.1.global_balance_loss"}) {
+      const double there = values_of(one.steps[0].sums, name)[0];
+      EXPECT_GT(there, 0);
+      EXPECT_NEAR(values_of(layout.steps[0].sums, name)[0], there, 1e-12 * there) << name;
+    }
+    expect_equal(r);
+  }
+}
+
+// ---- latent experts
+
+struct Sizes {
+  size_t experts, inner, latent, embed;
+};
+
+// A latent model is a plain one whose experts' matrices are products: gate' = gate down, up' = up down,
+// down' = up_projection down. The plain model's losses and gradients, by the chain rule through those
+// products, are an independent reference.
+class LatentAsPlain {
+ public:
+  LatentAsPlain(Sizes sizes, const std::vector<tools::Tensor>& weights) : s_(sizes), weights_(weights) {}
+
+  // The plain model's parameter `name`.
+  std::vector<double> plain(const std::string& name) const {
+    const size_t at = name.find("experts.");
+    if (at == std::string::npos) return values_of(weights_, name);
+    const std::string block = name.substr(0, at);
+    const auto& w = values_of(weights_, name);
+    std::vector<double> out(s_.experts * s_.inner * s_.embed);
+    if (name.ends_with("experts.down.weight")) {  // [x, embed, inner] = up[embed, latent] w[x, latent, inner]
+      const auto& up = values_of(weights_, block + "latent_up.weight");
+      each([&](size_t x, size_t f, size_t l, size_t e) {
+        out[(x * s_.embed + e) * s_.inner + f] +=
+            up[e * s_.latent + l] * w[(x * s_.latent + l) * s_.inner + f];
+      });
+    } else {  // [x, inner, embed] = w[x, inner, latent] down[latent, embed]
+      const auto& down = values_of(weights_, block + "latent_down.weight");
+      each([&](size_t x, size_t f, size_t l, size_t e) {
+        out[(x * s_.inner + f) * s_.embed + e] +=
+            w[(x * s_.inner + f) * s_.latent + l] * down[l * s_.embed + e];
+      });
+    }
+    return out;
+  }
+
+  // The gradient of the latent model's parameter `name` from those of the plain model.
+  std::vector<double> gradient(const std::string& name, const std::vector<tools::Tensor>& plain) const {
+    const size_t at = std::min(name.find("experts."), name.find("latent_"));
+    if (at == std::string::npos) return values_of(plain, name);
+    const std::string block = name.substr(0, at);
+    const auto& down = values_of(weights_, block + "latent_down.weight");
+    const auto& up = values_of(weights_, block + "latent_up.weight");
+    std::vector<double> out(values_of(weights_, name).size());
+    const auto into_latent = [&](const char* which) {
+      const auto& d = values_of(plain, block + which);
+      const auto& w = values_of(weights_, block + which);
+      each([&](size_t x, size_t f, size_t l, size_t e) {
+        const double g = d[(x * s_.inner + f) * s_.embed + e];
+        if (name.ends_with("latent_down.weight"))
+          out[l * s_.embed + e] += w[(x * s_.inner + f) * s_.latent + l] * g;
+        else
+          out[(x * s_.inner + f) * s_.latent + l] += g * down[l * s_.embed + e];
+      });
+    };
+    if (name.ends_with("latent_down.weight")) {
+      into_latent("experts.gate.weight");
+      into_latent("experts.up.weight");
+    } else if (name.ends_with("experts.gate.weight")) {
+      into_latent("experts.gate.weight");
+    } else if (name.ends_with("experts.up.weight")) {
+      into_latent("experts.up.weight");
+    } else {
+      const auto& d = values_of(plain, block + "experts.down.weight");
+      const auto& w = values_of(weights_, block + "experts.down.weight");
+      each([&](size_t x, size_t f, size_t l, size_t e) {
+        const double g = d[(x * s_.embed + e) * s_.inner + f];
+        if (name.ends_with("latent_up.weight"))
+          out[e * s_.latent + l] += g * w[(x * s_.latent + l) * s_.inner + f];
+        else
+          out[(x * s_.latent + l) * s_.inner + f] += g * up[e * s_.latent + l];
+      });
+    }
+    return out;
+  }
+
+ private:
+  template <class F>
+  void each(const F& f) const {
+    for (size_t x = 0; x < s_.experts; ++x)
+      for (size_t i = 0; i < s_.inner; ++i)
+        for (size_t l = 0; l < s_.latent; ++l)
+          for (size_t e = 0; e < s_.embed; ++e) f(x, i, l, e);
+  }
+  const Sizes s_;
+  const std::vector<tools::Tensor>& weights_;
+};
+
+TEST(Experts, LatentOnesAreProductsOfMatrices) {
+  Recipe r = on(1, 0, 1, 1);
+  r.model.moe.latent = 3;
+  r.model.moe.shared_ffn = 5;
+  r.model.init_stddev = 0.3;  // so that no gradient is small
+  r = resolved(r, 2, 1);
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun latent = run(r, dataset, {}, 1);
+  const LatentAsPlain reference({4, 8, 3, static_cast<size_t>(r.model.embed)}, latent.initial);
+  Recipe other = r;
+  other.model.moe.latent = 0;
+  const auto prepare = [&](train::Rank& rank) {
+    rank.visit(program::holds_weights,
+               [&](const train::Rank::Piece& piece, const layout::GlobalIndex& global) {
+                 const std::vector<double> values = reference.plain(piece.segment->name);
+                 rank.write(piece, [&](std::byte* data) {
+                   for (int64_t i = 0; i < piece.count; ++i) {
+                     const int64_t g = global(piece.first + i);
+                     reinterpret_cast<double*>(data)[i] = g < 0 ? 0 : values.at(static_cast<size_t>(g));
+                   }
+                 });
+               });
+    rank.weights_changed();
+  };
+  const LayoutRun plain =
+      tools::run_layout(other, tools::training_batches(other, dataset), {.steps = 1, .prepare = prepare});
+  EXPECT_NEAR(latent.steps[0].result.loss, plain.steps[0].result.loss, 1e-13);
+  for (const tools::Tensor& t : latent.steps[0].gradients) {
+    const std::vector<double> want = reference.gradient(t.name, plain.steps[0].gradients);
+    ASSERT_EQ(t.values.size(), want.size()) << t.name;
+    double size = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(t.values[i], want[i], 1e-12) << t.name << " " << i;
+      size = std::max(size, std::abs(want[i]));
+    }
+    EXPECT_GT(size, 1e-6) << t.name;
+  }
+}
+
+TEST(Experts, LatentOnesDoNotDependOnTheLayout) {
+  for (Recipe r : layouts())
+    for (const bool biases : {false, true}) {
+      SCOPED_TRACE(tools::describe(r.parallel));
+      r.model.moe.latent = 3;
+      r.model.moe.bias = biases;
+      r.model.moe.shared_ffn = 8;
+      expect_equal(resolved(r, 2, 1));
+    }
 }
 
 }  // namespace

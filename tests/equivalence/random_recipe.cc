@@ -85,6 +85,7 @@ class Generator {
       r.precision.loss_scale_min = 256;
     }
     more.last_variations(r.model);
+    if (experts) more.expert_variations_of_peers(r.model);
     return c;
   }
 
@@ -297,6 +298,20 @@ class Generator {
     m.rope_scaling.original_positions = 16;
     m.rope_scaling.short_factors.assign(pairs, 1.25);
     m.rope_scaling.long_factors.assign(pairs, 3);
+  }
+
+  // Further scores, jitter, several balance losses, random drops, latent experts.
+  void expert_variations_of_peers(config::Model& m) {
+    config::Moe& x = m.moe;
+    if (x.score == config::RouterScore::Sigmoid && !x.scale_input && chance(1, 2))
+      x.score = config::RouterScore::SqrtSoftplus;
+    if (!x.force_balance && chance(1, 3)) x.jitter = 0.1;
+    if (x.capacity_factor > 0 && chance(1, 3)) x.drop = config::DropPolicy::Random;
+    if (chance(1, 3)) x.latent = pick(1, m.embed - 1);
+    if (x.balance_loss == 0) return;
+    if (x.balance_scope != BalanceScope::MicroBatch && chance(1, 3)) x.balance.micro_batch = 0.2;
+    if (x.balance_scope != BalanceScope::Sequence && chance(1, 3)) x.balance.sequence = 0.1;
+    if (x.balance_scope != BalanceScope::Global && chance(1, 3)) x.balance.global = 0.4;
   }
 
   // Sizes of which at least some linears can be quantised.

@@ -204,8 +204,15 @@ std::vector<Change> expert_changes() {
       experts([](Moe& x) {
         x.balance_loss = 0;
         x.balance_scope = config::BalanceScope::MicroBatch;
+        x.balance = {};
       }),
-      experts([](Moe& x) { x.balance_scope = config::BalanceScope::MicroBatch; }),
+      experts([](Moe& x) {
+        x.balance_scope = config::BalanceScope::MicroBatch;
+        x.balance.micro_batch = 0;
+      }),
+      experts([](Moe& x) { x.balance = {}; }),
+      experts([](Moe& x) { x.jitter = 0; }),
+      experts([](Moe& x) { x.latent = 0; }),
       experts([](Moe& x) { x.z_loss = 0; }),
       experts([](Moe& x) { x.bias_rate = 0; }),
       experts([](Moe& x) {

@@ -215,6 +215,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kAdd, none, {x, m.real({T, E})}},
       {&graph::kDropout, drop, {x, samples, positions, m.key()}},
       {&graph::kDropout, drop, {hidden, samples, positions, m.key()}},
+      {&graph::kJitter, {{"eps", 0.25}, {"salt", int64_t{7}}}, {x, samples, positions, m.key()}},
       {&graph::kCast, out, {x}},
       {&graph::kRowMax, none, {m.real({T, V})}},
       {&graph::kRowSumExp, none, {m.real({T, V}), m.positive({T}), labels}},

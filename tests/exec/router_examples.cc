@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "exec/random_tensors.h"
 
 namespace quintet::tests {
@@ -84,8 +86,9 @@ std::vector<OpExample> router_examples() {
       {&graph::kZLoss, coefficient, {logits}},
       {&graph::kZLossDx, coefficient, {logits, dloss}},
   };
-  for (const auto& [score, order] : {std::pair{"softmax", "score_first"}, std::pair{"sigmoid", "score_first"},
-                                     std::pair{"softmax", "top_k_first"}})
+  for (const auto& [score, order] :
+       {std::pair{"softmax", "score_first"}, std::pair{"sigmoid", "score_first"},
+        std::pair{"sqrt_softplus", "score_first"}, std::pair{"softmax", "top_k_first"}})
     for (const int64_t normalise : {0, 1}) {
       const std::vector<std::vector<size_t>> outputs = {{0}, {2}, {0, 2}};
       for (const auto& back : outputs) {
@@ -120,6 +123,12 @@ std::vector<OpExample> router_examples() {
                        {"policy", std::string(policy)},
                        {"cp", int64_t{1}}},
                       {chosen, weights}});
+  HostTensor samples(Type{DType::I32, {T}});
+  for (int32_t i = 0; i < kTokens; ++i) samples.index()[i] = 100 + i / static_cast<int32_t>(kSeq);
+  HostTensor key(Type{DType::I64, {}});
+  const int64_t seed = 0x123456789abcdef;
+  std::memcpy(key.bytes.data(), &seed, sizeof(seed));
+  list.push_back({&graph::kRandomWeights, {{"salt", int64_t{5}}}, {chosen, samples, positions, key}});
   return list;
 }
 

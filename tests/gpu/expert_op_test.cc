@@ -1,6 +1,7 @@
 // Ops of experts and routing at sizes where kernels take other paths than in small examples: several tiles of
 // a GEMM, several sources, hundreds of experts, groups of experts, sequences sharded over ranks.
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "gpu/device.h"
@@ -327,7 +328,7 @@ TEST(GpuExpertOps, SelectAmongManyExperts) {
                                                  {200, 7, 1, 1},
                                                  {300, 4, 1, 1}})
     for (const bool biased : {false, true})
-      for (const char* score : {"softmax", "sigmoid"}) {
+      for (const char* score : {"softmax", "sigmoid", "sqrt_softplus"}) {
         SCOPED_TRACE(std::to_string(experts) + " experts " + score + (biased ? " biased" : ""));
         const DimSize T{Dim::Tokens, 50}, R{Dim::Routes, experts}, C{Dim::Choices, k};
         const Attrs attrs = {{"k", k},
@@ -362,8 +363,10 @@ TEST(GpuExpertOps, SelectGradientsOfManyExperts) {
                                    {256, 9},
                                    {300, 4},
                                    {40, 35}})
-    for (const auto& [score, order] :
-         {std::pair{"softmax", "score_first"}, {"sigmoid", "score_first"}, {"softmax", "top_k_first"}})
+    for (const auto& [score, order] : {std::pair{"softmax", "score_first"},
+                                       {"sigmoid", "score_first"},
+                                       {"sqrt_softplus", "score_first"},
+                                       {"softmax", "top_k_first"}})
       for (const int64_t normalise : {0, 1})
         for (const int gradients : {1, 2, 3}) {
           SCOPED_TRACE(std::to_string(k) + " of " + std::to_string(experts) + " experts " + score + ", " +
@@ -383,6 +386,21 @@ TEST(GpuExpertOps, SelectGradientsOfManyExperts) {
             compare(run, dtype);
           }
         }
+}
+
+// The same bits as on the CPU: what is dropped must not depend on the device.
+TEST(GpuExpertOps, RandomWeightsAreThoseOfTheCpu) {
+  Random random;
+  for (const int64_t k : {1, 4, 7}) {
+    const DimSize T{Dim::Tokens, 1003}, C{Dim::Choices, k};
+    HostTensor key(Type{DType::I64, {}});
+    const int64_t seed = 0x1234567890abcdef;
+    std::memcpy(key.bytes.data(), &seed, sizeof(seed));
+    compare_bits({&graph::kRandomWeights,
+                  {{"salt", int64_t{9}}},
+                  {random.indices({T, C}, 8), random.indices({T}, 1 << 20), random.indices({T}, 4096), key},
+                  {random.real(DType::F64, {T, C})}});
+  }
 }
 
 // Several chunks of pairs, the last ragged; several tiles of experts; experts without pairs, and one with

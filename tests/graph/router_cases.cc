@@ -50,6 +50,7 @@ std::vector<OpCase> router_cases() {
           {&kSelectDx, {logits, chosen, weights}, select_dx(1, 0)},
           {&kSelectDx, {logits, chosen, logits}, select_dx(0, 1)},
           {&kLimit, {chosen, weights}, limit},
+          {&kRandomWeights, {chosen, row, row, i64_scalar()}, {{"salt", int64_t{0}}}},
           {&kExpertLoad, {chosen, chosen, logits}, {}},
           {&kBalanceSums, {logits, chosen}, scope("micro")},
           {&kBalanceSums, {logits, chosen}, scope("sequence")},

@@ -35,6 +35,7 @@ TEST(RouterOps, Inferred) {
   EXPECT_EQ(inferred(kSelect), "f32[tokens=8, routes=6], i32[tokens=8, choices=2], f32[tokens=8, choices=2]");
   EXPECT_EQ(inferred(kSelectDx), "f32[tokens=8, routes=6]");
   EXPECT_EQ(inferred(kLimit), "i32[tokens=8, choices=2]");
+  EXPECT_EQ(inferred(kRandomWeights), "f64[tokens=8, choices=2]");
   EXPECT_EQ(inferred(kExpertLoad), "f64[flat=8]");
   EXPECT_EQ(text(scoped(kBalanceSums, "micro").out()), "f32[flat=12]");
   EXPECT_EQ(text(scoped(kBalanceSums, "sequence").out()), "f32[tokens=2, flat=12]");
@@ -119,6 +120,10 @@ std::vector<Refusal> refusals() {
           {&kLimit, "a sequence that is not 2 * cp chunks", attr("cp", int64_t{3})},
           {&kLimit, "no capacity", attr("capacity", int64_t{0})},
           {&kLimit, "an unknown policy", attr("policy", strange)},
+          {&kRandomWeights, "real choices", retype(0, DType::F32)},
+          {&kRandomWeights, "samples of other rows", resize(1, 0, 9)},
+          {&kRandomWeights, "positions of other rows", resize(2, 0, 9)},
+          {&kRandomWeights, "a key of 32 bits", retype(3, DType::I32)},
           {&kExpertLoad, "kept unlike chosen", resize(1, 1, 3)},
           {&kExpertLoad, "scores of other rows", resize(2, 0, 9)},
           {&kExpertLoad, "narrow scores", retype(2, DType::BF16)},
@@ -173,8 +178,8 @@ TEST(RouterOps, DecisionsAndSumsAreKept) {
   std::set<std::string_view> kept;
   for (const OpCase& c : router_cases())
     if (c.op->keep) kept.insert(c.op->name);
-  EXPECT_EQ(kept,
-            (std::set<std::string_view>{"select", "limit", "expert_load", "running_sum", "balance_loss"}));
+  EXPECT_EQ(kept, (std::set<std::string_view>{"select", "limit", "random_weights", "expert_load",
+                                              "running_sum", "balance_loss"}));
 }
 
 TEST(RouterOps, Cost) {

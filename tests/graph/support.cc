@@ -179,6 +179,7 @@ std::vector<OpCase> make_cases() {
       {&kSplitDocuments, {row, row}, {{"chunk", int64_t{4}}, {"seq_len", int64_t{8}}}},
       {&kAdd, {x, x}, none},
       {&kDropout, {x, row, row, i64_scalar()}, {{"p", 0.1}, {"salt", int64_t{0}}}},
+      {&kJitter, {x, row, row, i64_scalar()}, {{"eps", 0.1}, {"salt", int64_t{0}}}},
       {&kCast, {x}, {{"out", std::string("bf16")}}},
       {&kRowMax, {logits}, none},
       {&kRowSumExp, {logits, stat, row}, none},

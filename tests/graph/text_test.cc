@@ -213,8 +213,9 @@ TEST(GraphText, Refusals) {
       {head + "param %0 \"w\" f32[] init=ones stddev=1 decay=no trainable=yes block=0 grads=[%4]",
        "line 2: %4 is not defined anywhere"},
       {x + "sum \"loads\" %0 block=0",
-       "line 3: expected \"load\", \"balance_loss\", \"z_loss\", \"next_token_loss\", \"running\", \"amax\" "
-       "or \"rounded\", got '\"loads\""},
+       "line 3: expected \"load\", \"balance_loss\", \"micro_batch_balance_loss\", "
+       "\"sequence_balance_loss\", \"global_balance_loss\", \"z_loss\", \"next_token_loss\", \"running\", "
+       "\"amax\" or \"rounded\", got '\"loads\""},
   };
   for (const auto& [text, message] : faults) {
     try {

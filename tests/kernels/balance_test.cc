@@ -1,6 +1,8 @@
 // Loads, balance losses, z-loss and the selection bias against references that follow the definitions.
 #include "kernels/cpu/experts/balance.h"
 
+#include <algorithm>
+
 #include "kernels/support.h"
 
 namespace quintet::kernels::cpu::test {
@@ -240,6 +242,113 @@ TYPED_TEST(Balance, BiasMovesAgainstTheLoad) {
   Buffer<S> bias(std::vector<double>{0.5, 0.5, 0.5, 0.5});
   update_bias<S>(load.data(), 4, 0.125, bias.data());
   EXPECT_EQ(bias.values(), (std::vector<double>{0.375, 0.625, 0.5, 0.5}));
+}
+
+// ---- docs/experts.md: coefficients of other software. Each loss is written as its source has it.
+
+constexpr int64_t kBlocks = 3, kRows = 40, kExperts = 6, kTop = 2;
+
+// The scores of a block's rows, and the experts with the largest.
+struct Routing {
+  std::vector<double> scores;
+  std::vector<int32_t> chosen;
+};
+Routing routing(uint64_t seed) {
+  Routing r{.scores = probabilities<double>(kRows, kExperts, seed), .chosen = {}};
+  for (int64_t t = 0; t < kRows; ++t) {
+    std::vector<int32_t> order(kExperts);
+    for (int32_t e = 0; e < kExperts; ++e) order[static_cast<size_t>(e)] = e;
+    const double* const p = r.scores.data() + t * kExperts;
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p[a] > p[b]; });
+    r.chosen.insert(r.chosen.end(), order.begin(), order.begin() + kTop);
+  }
+  return r;
+}
+
+// One block, with the kernels of a run.
+double own_loss(const Routing& r, double coefficient) {
+  const base::RowOrder order{.seq_len = kRows, .sequences = 1};
+  ThreadPool pool(1);
+  const Buffer<double> scores(r.scores);
+  Buffer<double> sums(2 * kExperts), slope(2 * kExperts);
+  Buffer<uint8_t> work(balance_sums_workspace_bytes(order, kExperts));
+  balance_sums<double>(order, kExperts, kTop, scores.data(), r.chosen.data(), sums.data(), work.data(), pool);
+  double loss = 0;
+  balance_loss<double>({.groups_here = 1,
+                        .groups = 1,
+                        .tokens = kRows,
+                        .experts = kExperts,
+                        .k = kTop,
+                        .coefficient = coefficient},
+                       sums.data(), nullptr, &loss, false, slope.data());
+  return loss;
+}
+
+// Megatron-Core, switch_load_balancing_loss_func: of one block.
+double megatron_loss(const Routing& r, double coefficient) {
+  std::vector<double> probs(kExperts), tokens_per_expert(kExperts);
+  for (int64_t t = 0; t < kRows; ++t) {
+    for (int64_t e = 0; e < kExperts; ++e) probs[e] += r.scores[t * kExperts + e];
+    for (int64_t j = 0; j < kTop; ++j) ++tokens_per_expert[r.chosen[t * kTop + j]];
+  }
+  double sum = 0;
+  for (int64_t e = 0; e < kExperts; ++e) sum += probs[e] * tokens_per_expert[e];
+  return sum * (kExperts * coefficient / (kTop * kRows * kRows));
+}
+
+// Hugging Face transformers, load_balancing_loss_func: of all blocks at once. tokens_per_expert[j] is the
+// mean of the one-hot masks of choice j over the rows of all blocks.
+double hugging_face_loss(const std::vector<Routing>& blocks, double coefficient) {
+  const double rows = static_cast<double>(blocks.size()) * kRows;
+  std::vector<double> tokens_per_expert(kTop * kExperts), router_prob_per_expert(kExperts);
+  for (const Routing& r : blocks)
+    for (int64_t t = 0; t < kRows; ++t) {
+      for (int64_t j = 0; j < kTop; ++j) tokens_per_expert[j * kExperts + r.chosen[t * kTop + j]] += 1 / rows;
+      for (int64_t e = 0; e < kExperts; ++e) router_prob_per_expert[e] += r.scores[t * kExperts + e] / rows;
+    }
+  double overall = 0;
+  for (int64_t j = 0; j < kTop; ++j)
+    for (int64_t e = 0; e < kExperts; ++e)
+      overall += tokens_per_expert[j * kExperts + e] * router_prob_per_expert[e];
+  return coefficient * overall * kExperts;
+}
+
+// DeepSeek-V3's technical report, (17) to (20): of one sequence in one block.
+double deepseek_loss(const Routing& r, double alpha) {
+  double sum = 0;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    double f = 0, p = 0;
+    for (int64_t t = 0; t < kRows; ++t) {
+      for (int64_t j = 0; j < kTop; ++j) f += r.chosen[t * kTop + j] == e;
+      p += r.scores[t * kExperts + e];
+    }
+    sum += f * kExperts / (kTop * kRows) * p / kRows;
+  }
+  return alpha * sum;
+}
+
+TEST(BalanceCoefficients, ConvertAsTheDocumentationSays) {
+  const double c = 0.02, to_own = static_cast<double>(kTop) / kBlocks;
+  std::vector<Routing> alike, different;
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    alike.push_back(routing(11));
+    different.push_back(routing(11 + static_cast<uint64_t>(b)));
+  }
+  const auto own = [&](const std::vector<Routing>& blocks, double coefficient) {
+    double sum = 0;
+    for (const Routing& r : blocks) sum += own_loss(r, coefficient);
+    return sum;
+  };
+  for (const Routing& r : different) {
+    const double loss = own_loss(r, c);
+    EXPECT_GT(loss, c);  // equal loads would give c
+    EXPECT_NEAR(loss, megatron_loss(r, c), 1e-15);
+    EXPECT_NEAR(loss, deepseek_loss(r, c), 1e-15);
+  }
+  // Hugging Face: c x top_k / blocks where blocks are loaded alike, and another function where they are not.
+  EXPECT_NEAR(own(alike, c * to_own), hugging_face_loss(alike, c), 1e-15);
+  EXPECT_GT(std::abs(own(different, c * to_own) - hugging_face_loss(different, c)), 1e-4 * c);
+  EXPECT_GT(std::abs(own(alike, c) - hugging_face_loss(alike, c)), 0.1 * c) << "the factor is not one";
 }
 
 }  // namespace

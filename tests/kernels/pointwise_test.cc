@@ -206,6 +206,51 @@ TYPED_TEST(Dropout, MaskBelongsToTheElement) {
   });
 }
 
+// By the definition, in any split of the features; the gradient is the same function on dy.
+TYPED_TEST(Dropout, JitterMatchesItsDefinition) {
+  using T = TypeParam;
+  const int64_t tokens = 13, n = 77;
+  const double eps = 0.25;
+  const uint64_t key = base::stream_key(5, "jitter");
+  const auto x = random_values<T>(tokens * n, 7);
+  std::vector<int32_t> samples, positions;
+  for (int64_t t = 0; t < tokens; ++t) {
+    samples.push_back(static_cast<int32_t>(70000 + t / 5));
+    positions.push_back(static_cast<int32_t>(t * 3));
+  }
+  double sum = 0, least = 2, most = 0;
+  std::vector<double> want(tokens * n);
+  for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t f = 0; f < n; ++f) {
+      const uint64_t low = static_cast<uint64_t>(f >> 2) | static_cast<uint64_t>(positions[t]) << 32;
+      const uint32_t word = base::philox(key, low, static_cast<uint64_t>(samples[t]))[f & 3];
+      const double factor = 1 - eps + 2 * eps * ((word >> 8) + 0.5) / 16777216;
+      sum += factor, least = std::min(least, factor), most = std::max(most, factor);
+      want[t * n + f] = x[t * n + f] * factor;
+    }
+  EXPECT_NEAR(sum / (tokens * n), 1, 4 * eps / std::sqrt(3.0 * tokens * n));
+  EXPECT_TRUE(least > 0.75 && least < 0.76 && most < 1.25 && most > 1.24) << least << " " << most;
+  run_everywhere([&](ThreadPool& pool) {
+    const Buffer<T> in(x);
+    Buffer<T> y(tokens * n);
+    jitter<T>(in.data(), samples.data(), positions.data(), key, eps, 0, y.data(), tokens, n, pool);
+    expect_near(
+        y, want, [&](int64_t i) { return (unit<T>() + 3 * unit<Stat<T>>()) * std::abs(want[i]); }, "y");
+    for (int64_t cut : {1, 5, 32, 76})
+      for (const auto& [begin, width] : {std::pair<int64_t, int64_t>{0, cut}, {cut, n - cut}}) {
+        std::vector<double> part;
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t f = 0; f < width; ++f) part.push_back(x[t * n + begin + f]);
+        Buffer<T> shard(part);
+        jitter<T>(shard.data(), samples.data(), positions.data(), key, eps, begin, shard.data(), tokens,
+                  width, pool);
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t f = 0; f < width; ++f) EXPECT_EQ(shard[t * width + f], y[t * n + begin + f]);
+      }
+    return bytes_of(y);
+  });
+}
+
 template <class T>
 class Embedding : public testing::Test {};
 TYPED_TEST_SUITE(Embedding, AllTypes);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/philox.h"
 #include "kernels/cpu/experts/router_limit.h"
 #include "kernels/cpu/experts/router_select.h"
 #include "kernels/support.h"
@@ -105,13 +106,15 @@ Selected reference(const SelectShape& s, const std::vector<double>& logits, cons
     std::vector<double> raw(z.size()), key(z.size());
     double sum = 0;
     for (size_t i = 0; i < z.size(); ++i) {
-      raw[i] = s.sigmoid ? 1 / (1 + std::exp(-z[i])) : std::exp(z[i]);
+      raw[i] = s.score == Score::Sigmoid        ? 1 / (1 + std::exp(-z[i]))
+               : s.score == Score::SqrtSoftplus ? std::sqrt(std::log(1 + std::exp(z[i])))
+                                                : std::exp(z[i]);
       sum += raw[i];
     }
-    if (!s.sigmoid)
+    if (s.score == Score::Softmax)
       for (double& p : raw) p /= sum;
     for (size_t i = 0; i < z.size(); ++i) {
-      out.scores.push_back(s.sigmoid ? raw[i] / sum : raw[i]);
+      out.scores.push_back(s.score == Score::Softmax ? raw[i] : raw[i] / sum);
       key[i] = (s.top_k_first ? z[i] : raw[i]) + (bias.empty() ? 0 : bias[i]);
     }
 
@@ -162,6 +165,10 @@ Result<S> run_select(const SelectShape& s, const std::vector<double>& logits, co
 
 std::vector<int32_t> ints(const Buffer<int32_t>& b) { return {b.data(), b.data() + b.size()}; }
 
+// Scores, and whether experts are chosen before scoring.
+constexpr std::pair<Score, bool> kScores[] = {
+    {Score::Softmax, false}, {Score::Sigmoid, false}, {Score::SqrtSoftplus, false}, {Score::Softmax, true}};
+
 template <class S>
 class Select : public testing::Test {};
 TYPED_TEST_SUITE(Select, StatTypes);
@@ -170,7 +177,7 @@ TYPED_TEST(Select, MatchesReference) {
   using S = TypeParam;
   int cases = 0;
   for (const auto& [experts, k] : {std::pair<int64_t, int64_t>{4, 1}, {8, 2}, {8, 8}, {256, 8}})
-    for (const auto& [sigmoid, top_k_first] : {std::pair{false, false}, {true, false}, {false, true}})
+    for (const auto& [score, top_k_first] : kScores)
       for (const bool normalise : {false, true})
         for (const bool biased : {false, true})
           for (const int64_t groups : {1, 4})
@@ -179,16 +186,16 @@ TYPED_TEST(Select, MatchesReference) {
               const SelectShape s{.rows = 37,
                                   .experts = experts,
                                   .k = k,
-                                  .sigmoid = sigmoid,
+                                  .score = score,
                                   .top_k_first = top_k_first,
                                   .normalise = normalise,
                                   .scale = 2.5,
                                   .groups = groups,
                                   .groups_kept = kept};
               SCOPED_TRACE(testing::Message()
-                           << experts << " experts, k " << k << ", sigmoid " << sigmoid << ", top_k_first "
-                           << top_k_first << ", normalise " << normalise << ", biased " << biased
-                           << ", groups " << groups << ", forced " << forced);
+                           << experts << " experts, k " << k << ", score " << static_cast<int>(score)
+                           << ", top_k_first " << top_k_first << ", normalise " << normalise << ", biased "
+                           << biased << ", groups " << groups << ", forced " << forced);
               const auto logits = random_values<S>(s.rows * experts, 5);
               const auto bias = biased ? random_values<S>(experts, 6, 0.3) : std::vector<double>();
               std::vector<int32_t> positions(forced ? static_cast<size_t>(s.rows) : 0);
@@ -206,7 +213,7 @@ TYPED_TEST(Select, MatchesReference) {
               });
               ++cases;
             }
-  EXPECT_EQ(cases, 4 * 3 * 2 * 2 * 2 * 2);
+  EXPECT_EQ(cases, 4 * 4 * 2 * 2 * 2 * 2);
 }
 
 TYPED_TEST(Select, TiesGoToTheLowerIndex) {
@@ -227,7 +234,8 @@ TYPED_TEST(Select, GroupsByTheirTwoBestOnlyWithABias) {
   using S = TypeParam;
   ThreadPool pool(1);
   const std::vector<double> logits = {3, -3, 2, 2};
-  const SelectShape s{.rows = 1, .experts = 4, .k = 2, .sigmoid = true, .groups = 2, .groups_kept = 1};
+  const SelectShape s{
+      .rows = 1, .experts = 4, .k = 2, .score = Score::Sigmoid, .groups = 2, .groups_kept = 1};
   EXPECT_EQ(ints(run_select<S>(s, logits, {}, {}, pool).chosen), (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(ints(run_select<S>(s, logits, {0, 0, 0, 0}, {}, pool).chosen), (std::vector<int32_t>{2, 3}));
 }
@@ -236,7 +244,7 @@ TYPED_TEST(Select, GroupsByTheirTwoBestOnlyWithABias) {
 TYPED_TEST(Select, BiasIsNotInTheWeights) {
   using S = TypeParam;
   ThreadPool pool(1);
-  const SelectShape s{.rows = 1, .experts = 3, .k = 1, .sigmoid = true};
+  const SelectShape s{.rows = 1, .experts = 3, .k = 1, .score = Score::Sigmoid};
   const Result<S> got = run_select<S>(s, {1, 0, -1}, {0, 0, 1}, {}, pool);
   EXPECT_EQ(got.chosen.data()[0], 2);
   EXPECT_NEAR(got.weights[0], 1 / (1 + std::exp(1.0)), 4 * unit<S>());
@@ -252,37 +260,66 @@ TYPED_TEST(Select, ChoicesAreDistinctForAnyLogits) {
                                        {inf, inf, 0, 0},
                                        {-inf, -inf, -inf, 1},
                                        {-2e4, -2e4, -2e4, -2e4}})
-    for (const bool sigmoid : {false, true})
+    for (const Score score : {Score::Softmax, Score::Sigmoid, Score::SqrtSoftplus})
       for (const int64_t groups : {1, 2}) {
         const SelectShape s{
-            .rows = 1, .experts = 4, .k = 2, .sigmoid = sigmoid, .groups = groups, .groups_kept = 1};
+            .rows = 1, .experts = 4, .k = 2, .score = score, .groups = groups, .groups_kept = 1};
         const std::vector<int32_t> chosen = ints(run_select<S>(s, z, {}, {}, pool).chosen);
         for (const int32_t c : chosen) EXPECT_TRUE(c >= 0 && c < 4) << c;
         EXPECT_NE(chosen[0], chosen[1]);
       }
 }
 
-TYPED_TEST(Select, VanishingSigmoidsGiveZeros) {
+TYPED_TEST(Select, VanishingScoresGiveZeros) {
   using S = TypeParam;
   ThreadPool pool(1);
-  const SelectShape s{.rows = 1, .experts = 4, .k = 2, .sigmoid = true, .normalise = true};
-  const Result<S> got = run_select<S>(s, {-2e4, -2e4, -2e4, -2e4}, {}, {}, pool);
-  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(got.scores[i], 0);
-  for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(got.weights[i], 0);
+  for (const Score score : {Score::Sigmoid, Score::SqrtSoftplus}) {
+    const SelectShape s{.rows = 1, .experts = 4, .k = 2, .score = score, .normalise = true};
+    const std::vector<double> logits = {-2e4, -2e4, -2e4, -2e4};
+    const Result<S> got = run_select<S>(s, logits, {}, {}, pool);
+    for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(got.scores[i], 0);
+    for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(got.weights[i], 0);
+    const Buffer<S> z(logits), dscores(std::vector<double>(4, 1.0));
+    Buffer<S> dlogits(std::vector<double>(4, 7.0));
+    Buffer<uint8_t> work(select_dx_workspace_bytes<S>(s, 1));
+    select_dx<S>(s, z.data(), got.chosen.data(), nullptr, dscores.data(), dlogits.data(), work.data(), pool);
+    for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(dlogits[i], 0);
+  }
+}
+
+// Far from zero sqrt(softplus(x)) is sqrt(x) above and exp(x / 2) below, without overflow; so is its slope.
+TYPED_TEST(Select, SqrtSoftplusOfLargeLogits) {
+  using S = TypeParam;
+  ThreadPool pool(1);
+  const SelectShape s{.rows = 1, .experts = 4, .k = 4, .score = Score::SqrtSoftplus};
+  const std::vector<double> logits = {1e4, 100, -40, -60};
+  const Result<S> got = run_select<S>(s, logits, {}, {}, pool);
+  const double want[] = {100, 10, std::exp(-20.0), std::exp(-30.0)},
+               slope[] = {1 / 200.0, 1 / 20.0, std::exp(-20.0) / 2, std::exp(-30.0) / 2};
+  const Buffer<S> z(logits), dweights(std::vector<double>(4, 1.0));
+  Buffer<S> dlogits(4);
+  Buffer<uint8_t> work(select_dx_workspace_bytes<S>(s, 1));
+  select_dx<S>(s, z.data(), got.chosen.data(), dweights.data(), nullptr, dlogits.data(), work.data(), pool);
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(got.chosen.data()[i], i);
+    EXPECT_NEAR(got.weights[i], want[i], 64 * unit<S>() * want[i]);
+    EXPECT_NEAR(dlogits[i], slope[i], 64 * unit<S>() * slope[i]);
+  }
 }
 
 // select_dx against finite differences of the reference's weights and scores, for a fixed choice.
 TYPED_TEST(Select, GradientMatchesDifferences) {
   using S = TypeParam;
-  for (const auto& [sigmoid, top_k_first] : {std::pair{false, false}, {true, false}, {false, true}})
+  for (const auto& [score, top_k_first] : kScores)
     for (const bool normalise : {false, true})
       for (const int which : {1, 2, 3}) {  // bit 0: gradient of the weights, bit 1: of the scores
-        SCOPED_TRACE(testing::Message() << "sigmoid " << sigmoid << ", top_k_first " << top_k_first
-                                        << ", normalise " << normalise << ", gradients " << which);
+        SCOPED_TRACE(testing::Message()
+                     << "score " << static_cast<int>(score) << ", top_k_first " << top_k_first
+                     << ", normalise " << normalise << ", gradients " << which);
         const SelectShape s{.rows = 9,
                             .experts = 12,
                             .k = 3,
-                            .sigmoid = sigmoid,
+                            .score = score,
                             .top_k_first = top_k_first,
                             .normalise = normalise,
                             .scale = 1.5};
@@ -451,6 +488,37 @@ TYPED_TEST(Limit, NanWeightsAreHarmless) {
   for (size_t i = 0; i < 64; i += 3) weights[i] = static_cast<double>(i);
   const auto kept = run_limit<S>(s, std::vector<int32_t>(64, 2), weights, pool);
   EXPECT_EQ(std::count(kept.begin(), kept.end(), 2), 5);
+}
+
+// By the definition; what belongs to a row is the same wherever the row is.
+TEST(RandomWeights, FollowFromSamplePositionAndChoice) {
+  const int64_t rows = 700, k = 6;
+  const uint64_t key = base::stream_key(3, "rows");
+  std::vector<int32_t> samples, positions;
+  for (int64_t r = 0; r < rows; ++r) {
+    samples.push_back(static_cast<int32_t>(90000 + r / 100));
+    positions.push_back(static_cast<int32_t>(r % 100));
+  }
+  std::vector<double> want;
+  double sum = 0;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < k; ++j) {
+      const uint64_t low = static_cast<uint64_t>(j / 4) | static_cast<uint64_t>(positions[r]) << 32;
+      const uint32_t word = base::philox(key, low, static_cast<uint64_t>(samples[r]))[j % 4];
+      want.push_back((static_cast<double>(word) + 0.5) / 4294967296.0);
+      sum += want.back();
+    }
+  // Four standard deviations of the mean of uniform numbers.
+  EXPECT_NEAR(sum / (rows * k), 0.5, 4 * std::sqrt(1.0 / 12 / (rows * k)));
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<double> got(rows * k);
+    random_weights(samples.data(), positions.data(), key, got.data(), rows, k, pool);
+    for (int64_t i = 0; i < rows * k; ++i) EXPECT_EQ(got[i], want[static_cast<size_t>(i)]);
+    Buffer<double> part(3 * k);
+    random_weights(samples.data() + 50, positions.data() + 50, key, part.data(), 3, k, pool);
+    for (int64_t i = 0; i < 3 * k; ++i) EXPECT_EQ(part[i], got[50 * k + i]);
+    return bytes_of(got);
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "graph/fuse_adds.h"
@@ -84,6 +85,90 @@ TEST(Experts, Parameters) {
       {"blocks.0.ffn.shared_gate.weight", "f32[choices=1, embed=16]"},
   };
   EXPECT_EQ(found, want);
+}
+
+// The rows that are sent are narrower; the router and shared experts see the residual stream.
+TEST(Experts, LatentOnesHaveTwoProjections) {
+  Model m = mixture();
+  m.moe.latent = 7;
+  m.moe.shared_ffn = 9;
+  m.moe.bias = true;
+  const Graph g = build(m, options());
+  auto found = parameters(g);
+  std::erase_if(found, [](const auto& p) { return p.first.find(".attn.") != std::string::npos; });
+  const std::map<std::string, std::string> want = {
+      {"blocks.0.ffn.router.weight", "f32[routes=5, embed=16]"},
+      {"blocks.0.ffn.router.offset", "f32[routes=5]"},
+      {"blocks.0.ffn.latent_down.weight", "f32[latent=7, embed=16]"},
+      {"blocks.0.ffn.latent_up.weight", "f32[embed=16, latent=7]"},
+      {"blocks.0.ffn.experts.gate.weight", "f32[experts=5, expert_ffn=24, latent=7]"},
+      {"blocks.0.ffn.experts.up.weight", "f32[experts=5, expert_ffn=24, latent=7]"},
+      {"blocks.0.ffn.experts.down.weight", "f32[experts=5, latent=7, expert_ffn=24]"},
+      {"blocks.0.ffn.experts.gate.bias", "f32[experts=5, expert_ffn=24]"},
+      {"blocks.0.ffn.experts.up.bias", "f32[experts=5, expert_ffn=24]"},
+      {"blocks.0.ffn.experts.down.bias", "f32[latent=7, routes=5]"},
+      {"blocks.0.ffn.shared.gate.weight", "f32[ffn=9, embed=16]"},
+      {"blocks.0.ffn.shared.up.weight", "f32[ffn=9, embed=16]"},
+      {"blocks.0.ffn.shared.down.weight", "f32[embed=16, ffn=9]"},
+  };
+  EXPECT_EQ(found, want);
+  int rows = 0;
+  for (const Node* n : nodes_of(g, "to_experts"))
+    if (g.type(n->outputs[0]).num_dims() == 2 && n->phase == graph::Phase::F) {
+      EXPECT_EQ(g.type(n->outputs[0]).size(1), 7);
+      ++rows;
+    }
+  EXPECT_EQ(rows, 1);
+}
+
+// Multiplies what the router sees, in training only; the experts see the rows as they are.
+TEST(Experts, JitterIsTheRoutersInTraining) {
+  Model m = mixture();
+  m.layers = 2;
+  m.moe.jitter = 0.01;
+  const Graph g = build(m, options());
+  std::set<int64_t> salts;
+  int forward = 0;
+  for (const Node* n : nodes_of(g, "jitter")) {
+    EXPECT_EQ(n->attrs.real("eps"), 0.01);
+    if (n->phase != graph::Phase::F) continue;
+    ++forward;
+    salts.insert(n->attrs.integer("salt"));
+    int uses = 0;
+    for (const Node& user : g.nodes())
+      if (std::ranges::count(user.inputs, n->outputs[0]) > 0) {
+        EXPECT_TRUE(user.op == &graph::kRouter || user.op == &graph::kRouterDw) << user.op->name;
+        ++uses;
+      }
+    EXPECT_EQ(uses, 2);
+  }
+  EXPECT_EQ(forward, 2);
+  EXPECT_EQ(salts.size(), 2u) << "blocks draw different numbers";
+  EXPECT_EQ(nodes_of(g, "jitter").size(), 4u) << "each has a gradient";
+  for (const Mode mode : {Mode::Evaluate, Mode::Infer})
+    EXPECT_TRUE(nodes_of(build(m, options(mode)), "jitter").empty());
+}
+
+// What is dropped is decided by random numbers, in evaluation too; the weights stay the router's.
+TEST(Experts, RandomDrop) {
+  Model m = mixture();
+  m.layers = 2;
+  m.moe.capacity_factor = 1;
+  m.moe.drop = config::DropPolicy::Random;
+  for (const Mode mode : {Mode::Train, Mode::Evaluate}) {
+    const Graph g = build(m, options(mode));
+    const auto draws = nodes_of(g, "random_weights"), limits = nodes_of(g, "limit"),
+               selects = nodes_of(g, "select"), packs = nodes_of(g, "pack_weights");
+    ASSERT_TRUE(draws.size() == 2 && limits.size() == 2 && packs.size() == 2);
+    EXPECT_NE(draws[0]->attrs.integer("salt"), draws[1]->attrs.integer("salt"));
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(limits[i]->attrs.text("policy"), "probability");
+      EXPECT_EQ(limits[i]->inputs[0], selects[i]->outputs[1]);
+      EXPECT_EQ(limits[i]->inputs[1], draws[i]->outputs[0]);
+      EXPECT_EQ(packs[i]->inputs[0], selects[i]->outputs[2]);
+    }
+  }
+  EXPECT_TRUE(nodes_of(build(m, options(Mode::Infer)), "random_weights").empty());
 }
 
 TEST(Experts, BlocksThatHaveThem) {
@@ -228,6 +313,24 @@ TEST(Experts, AuxiliaryLosses) {
   g = with(config::BalanceScope::Global);
   EXPECT_EQ(nodes_of(g, "running_sum").size(), 2u);
   EXPECT_EQ(nodes_of(g, "balance_loss")[0]->inputs[1], nodes_of(g, "running_sum")[0]->outputs[0]);
+  EXPECT_NO_THROW(graph::verify(g, "build"));
+}
+
+// Each scope has its coefficient and its sum; the first keeps the name that it has alone.
+TEST(Experts, SeveralBalanceLosses) {
+  Model m = mixture();
+  m.moe.balance_loss = 0.5;
+  m.moe.balance_scope = config::BalanceScope::Sequence;
+  m.moe.balance = {.micro_batch = 0.25, .sequence = 0, .global = 0.125};
+  const Graph g = build(m, options());
+  std::map<std::string, double> coefficients;
+  for (const Node* n : nodes_of(g, "balance_loss"))
+    coefficients[n->attrs.text("scope")] = n->attrs.real("coefficient");
+  EXPECT_EQ(coefficients,
+            (std::map<std::string, double>{{"micro", 0.25}, {"sequence", 0.5}, {"global", 0.125}}));
+  std::string names;
+  for (const graph::StepSum& s : g.step_sums) names += fmt::format("{} ", to_string(s.kind));
+  EXPECT_EQ(names, "micro_batch_balance_loss balance_loss running global_balance_loss load ");
   EXPECT_NO_THROW(graph::verify(g, "build"));
 }
 

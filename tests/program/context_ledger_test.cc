@@ -145,12 +145,14 @@ TEST(ContextLedger, UlyssesTimesRingIsBoth) {
 }
 
 // Forward the counts, the rows, their weights, and the results back; backward the gradient of the results
-// out, those of the rows and weights back. Sizes are the planned maxima.
+// out, those of the rows and weights back. Sizes are the planned maxima. Latent experts send rows of their
+// own width in all of them.
 TEST(ContextLedger, ExpertsExchangeFourTimesForwardAndThreeTimesBackward) {
-  for (const int ep : {2, 4}) {
+  for (const auto& [ep, latent] : {std::pair{2, 0}, {4, 0}, {2, 5}, {4, 4}}) {
     const Overrides o = {fmt::format("parallel.dp_shard={}", ep),
                          "parallel.zero=1",
                          fmt::format("parallel.ep={}", ep),
+                         fmt::format("model.moe.latent={}", latent),
                          "model.moe.experts=8",
                          "model.moe.top_k=2",
                          "model.moe.first_dense=1",
@@ -161,13 +163,13 @@ TEST(ContextLedger, ExpertsExchangeFourTimesForwardAndThreeTimesBackward) {
                   b = traffic(c.program, c.step, CollectiveKind::AllToAllV, graph::Phase::B);
     EXPECT_EQ(f.count, kMicros * 4);
     EXPECT_EQ(b.count, kMicros * 3);
-    const int64_t tokens = 8, choices = 2, embed = 16;
+    const int64_t tokens = 8, choices = 2, width = latent > 0 ? latent : 16;
     const int64_t slots = tokens * choices, routed = ep * slots;
     const double away = (ep - 1.0) / ep;
-    const int64_t there = routed * 4 * (embed + 1), back = slots * 4 * embed;
+    const int64_t there = routed * 4 * (width + 1), back = slots * 4 * width;
     EXPECT_DOUBLE_EQ(f.sent, kMicros * away * static_cast<double>(there + back + 8 * 4));
     EXPECT_DOUBLE_EQ(b.sent,
-                     kMicros * away * static_cast<double>(routed * 4 * embed + slots * 4 * (embed + 1)));
+                     kMicros * away * static_cast<double>(routed * 4 * width + slots * 4 * (width + 1)));
   }
 }
 

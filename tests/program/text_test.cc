@@ -158,7 +158,8 @@ TEST(ProgramText, ParserNamesTheLine) {
   EXPECT_EQ(message("call body=0 micro=1 first last x"),
             "program text, line 1: expected the end of the line, got 'x'");
   EXPECT_EQ(message("sum \"loads\" block=0 first=0 count=1"),
-            "program text, line 1: expected \"load\", \"balance_loss\", \"z_loss\", \"next_token_loss\", "
+            "program text, line 1: expected \"load\", \"balance_loss\", \"micro_batch_balance_loss\", "
+            "\"sequence_balance_loss\", \"global_balance_loss\", \"z_loss\", \"next_token_loss\", "
             "\"running\", \"amax\" or \"rounded\", got "
             "'\"loads\" block=0 first=0 count=1'");
 }

@@ -104,6 +104,29 @@ Expected route_by_hand(const config::Recipe& recipe, const std::vector<double>& 
   return e;
 }
 
+// Each balance loss is a metric, with the value that it has alone.
+TEST(ExpertReport, SeveralBalanceLossesAreReportedEach) {
+  const std::vector<std::string> common = {
+      "model.ffn=16",         "model.moe.experts=4",         "model.moe.top_k=2",
+      "model.moe.ffn=16",     "model.moe.balance_loss=0.01", "run.steps=1",
+      "precision.compute=f64"};
+  const auto first_record = [&](const std::vector<std::string>& more) {
+    const SmallRun small;
+    std::vector<std::string> sets = common;
+    sets.insert(sets.end(), more.begin(), more.end());
+    small.train(sets, {});
+    return read_metrics(small.run_folder().metrics()).at(0);
+  };
+  const auto both = first_record({"model.moe.balance.sequence=0.02"}), micro = first_record({}),
+             sequence = first_record({"model.moe.balance_loss=0.02", "model.moe.balance_scope=\"sequence\""});
+  EXPECT_FALSE(micro.contains("sequence_balance_loss"));
+  const double a = micro.at("balance_loss"), b = sequence.at("balance_loss");
+  EXPECT_NEAR(both.at("balance_loss"), a, 1e-14);
+  EXPECT_NEAR(both.at("sequence_balance_loss"), b, 1e-14);
+  EXPECT_NEAR(both.at("experts")[0].at("sequence_balance_loss"), sequence.at("experts")[0].at("balance_loss"),
+              1e-14);
+}
+
 TEST(ExpertReport, CountsWhatTheRoutersDid) {
   const std::vector<std::string> common = {"model.layers=1",       "model.ffn=16",
                                            "model.moe.experts=4",  "model.moe.top_k=2",

@@ -113,6 +113,29 @@ TEST(Rank, OnlyTheGlobalBalanceLossDependsOnTheOrderOfMicroBatches) {
   }
 }
 
+// What evaluation drops does not change from step to step, unlike what a step drops.
+TEST(Rank, EvaluationDropsTheSameRandomRows) {
+  const SmallRun small;
+  std::vector<std::string> sets = test::kOneRank;
+  for (const char* set : {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16", "model.ffn=16",
+                          "model.moe.capacity_factor=0.5", "model.moe.drop=random", "precision.compute=f64",
+                          "optimizer.lr=1e-30", "optimizer.weight_decay=0", "model.moe.jitter=0.2"})
+    sets.emplace_back(set);
+  const config::Recipe recipe = small.recipe(sets);
+  const train::RunData data = train::load_data(recipe);
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {.evaluate = true});
+    const auto evaluate = [&] { return rank.evaluate(data.train, 0, 1).loss_sum; };
+    const double before = evaluate();
+    const double first = rank.step(0, data.train).loss;
+    const double after = evaluate();
+    const double second = rank.step_with(1, rank.load_of(0, data.train), data.train.count_labels(0, 0)).loss;
+    EXPECT_EQ(before, after);
+    EXPECT_EQ(before, evaluate());
+    EXPECT_NE(first, second) << "every step draws other numbers";
+  });
+}
+
 TEST(Rank, WaitsLongerUntilTheFirstStepHasEnded) {
   using std::chrono::seconds;
   const SmallRun small;

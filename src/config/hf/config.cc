@@ -155,6 +155,13 @@ constexpr TrainingKey kTrainingKeys[] = {
     {"model.moe.upcycle", [](const Model& a, Model& b) { b.moe.upcycle = a.moe.upcycle; }},
     {"model.moe.balance_loss", [](const Model& a, Model& b) { b.moe.balance_loss = a.moe.balance_loss; }},
     {"model.moe.balance_scope", [](const Model& a, Model& b) { b.moe.balance_scope = a.moe.balance_scope; }},
+    {"model.moe.balance.micro_batch",
+     [](const Model& a, Model& b) { b.moe.balance.micro_batch = a.moe.balance.micro_batch; }},
+    {"model.moe.balance.sequence",
+     [](const Model& a, Model& b) { b.moe.balance.sequence = a.moe.balance.sequence; }},
+    {"model.moe.balance.global",
+     [](const Model& a, Model& b) { b.moe.balance.global = a.moe.balance.global; }},
+    {"model.moe.jitter", [](const Model& a, Model& b) { b.moe.jitter = a.moe.jitter; }},
     {"model.moe.z_loss", [](const Model& a, Model& b) { b.moe.z_loss = a.moe.z_loss; }},
     {"model.moe.bias_rate",  // its size; whether there are biases is part of the architecture
      [](const Model& a, Model& b) {

@@ -1,4 +1,5 @@
 // Routers of blocks with experts, and load balancing.
+#include "exec/cpu/dropout_key.h"
 #include "exec/cpu/gradients.h"
 #include "exec/decode/routing.h"
 #include "kernels/cpu/elementwise/pointwise.h"

@@ -1,4 +1,5 @@
 // Routers of blocks with experts, and load balancing.
+#include "exec/cuda/dropout_key.h"
 #include "exec/cuda/gradients.h"
 #include "exec/decode/routing.h"
 #include "kernels/cuda/elementwise/pointwise.h"

@@ -28,7 +28,8 @@ int64_t cuda_dropout_bytes(const Instr&) { return int64_t{sizeof(uint64_t)}; }
 
 const std::vector<Scratch>& elementwise_scratch() {
   static const std::vector<Scratch> table = {{&graph::kSumRows, sum_rows_bytes, cuda_sum_rows_bytes},
-                                             {&graph::kDropout, nullptr, cuda_dropout_bytes}};
+                                             {&graph::kDropout, nullptr, cuda_dropout_bytes},
+                                             {&graph::kJitter, nullptr, cuda_dropout_bytes}};
   return table;
 }
 

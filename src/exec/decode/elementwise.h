@@ -163,13 +163,13 @@ void sum_rows(const Bound& bound, bool accumulate, K&& kernel) {  // x -> sums
 
 inline constexpr size_t kDropoutSeed = 3;  // operand; the key is derived from it and the attribute salt
 // `key` is the derived one: a number, or its address on the device.
-template <class Key, class K>
-void dropout(const Operands& b, Key key, K&& kernel) {  // x, samples, positions, seed -> y
+template <class Key, class K>  // x, samples, positions, seed -> y: dropout, and jitter, with their `amount`
+void drawn(const Operands& b, Key key, double amount, K&& kernel) {
   const graph::Type& x = b.in_type(0);
   const program::Part* const features = b.part(x.dims[1].name);
   with_type(x.dtype, [&]<class T>(T t) {
-    kernel(t, b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, b.instr->attrs.real("p"),
-           features->begin, b.output<T>(0), x.size(0), x.size(1));
+    kernel(t, b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, amount, features->begin,
+           b.output<T>(0), x.size(0), x.size(1));
   });
 }
 

@@ -27,12 +27,24 @@ base::RowOrder sequence_order(const Attrs& a, int64_t rows) {
   return {.seq_len = seq_len, .sequences = rows / seq_len, .ranks = cp, .first = 0, .count = cp};
 }
 
+kernels::Score score_of(const Attrs& a) {
+  switch (graph::choice<graph::Score>(a)) {
+    case graph::Score::Softmax:
+      return kernels::Score::Softmax;
+    case graph::Score::Sigmoid:
+      return kernels::Score::Sigmoid;
+    case graph::Score::SqrtSoftplus:
+      return kernels::Score::SqrtSoftplus;
+  }
+  return kernels::Score::Softmax;
+}
+
 // Shared by select and select_dx; the choices are those of `chosen`.
 kernels::SelectShape scoring(const Attrs& a, const Type& logits, const Type& chosen) {
   return {.rows = logits.size(0),
           .experts = logits.size(1),
           .k = chosen.size(1),
-          .sigmoid = graph::choice<graph::Score>(a) == graph::Score::Sigmoid,
+          .score = score_of(a),
           .top_k_first = graph::choice<graph::ChoiceOrder>(a) == graph::ChoiceOrder::TopKFirst,
           .normalise = a.integer("normalise") != 0,
           .scale = a.real("scale")};
@@ -127,6 +139,7 @@ int64_t cuda_router_dw_bytes(const Instr& i) {
     return kernels::cuda::router_dw_workspace_bytes<T>(router_backward_shape(i));
   });
 }
+int64_t cuda_random_weights_bytes(const Instr&) { return int64_t{sizeof(uint64_t)}; }  // the derived key
 int64_t cuda_limit_bytes(const Instr& i) { return kernels::cuda::limit_workspace_bytes(limit_shape(i)); }
 int64_t cuda_expert_load_bytes(const Instr& i) {
   return kernels::cuda::expert_load_workspace_bytes(load_shape(i));
@@ -149,6 +162,7 @@ const std::vector<Scratch>& routing_scratch() {
       {&graph::kSelect, select_bytes, nullptr},
       {&graph::kSelectDx, select_dx_bytes, nullptr},
       {&graph::kLimit, limit_bytes, cuda_limit_bytes},
+      {&graph::kRandomWeights, nullptr, cuda_random_weights_bytes},
       {&graph::kExpertLoad, expert_load_bytes, cuda_expert_load_bytes},
       {&graph::kBalanceSums, balance_sums_bytes, cuda_balance_sums_bytes},
       {&graph::kZLoss, z_loss_bytes, cuda_z_loss_bytes}};

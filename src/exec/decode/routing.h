@@ -68,6 +68,15 @@ void limit(const Operands& b, K&& kernel) {  // chosen, weights -> kept
   });
 }
 
+// `key` is the one derived from operand kRandomSeed: a number, or its address on the device.
+inline constexpr size_t kRandomSeed = 3;
+template <class Key, class K>
+void random_weights(const Operands& b, Key key, K&& kernel) {  // chosen, samples, positions, seed -> weights
+  const graph::Type& weights = b.out_type(0);
+  kernel(b.input<int32_t>(1), b.input<int32_t>(2), key, b.output<double>(0), weights.size(0),
+         weights.size(1));
+}
+
 template <class K>
 void expert_load(const Operands& b, bool accumulate, K&& kernel) {  // chosen, kept, scores -> load
   with_stat(b.in_type(2).dtype, [&]<class S>(S s) {

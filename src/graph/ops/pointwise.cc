@@ -119,16 +119,39 @@ void gradient_dropout(GradContext& g, const Node& n) {
   in[0] = g.grad(n.outputs[0]);
   g.add(n.inputs[0], g.emit(kDropout, std::move(in), n.attrs, Phase::B)[0]);
 }
+void require_drawn(std::string_view op, const std::vector<Type>& in) {
+  OP_REQUIRE(op, has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}",
+             to_string(in[0]));
+  OP_REQUIRE(op, is_row_index(in[1], in[0]) && is_row_index(in[2], in[0]) && is_scalar(in[3], DType::I64),
+             "expects samples and positions i32[tokens={}] and the key i64[], got {}, {}, {}", in[0].size(0),
+             to_string(in[1]), to_string(in[2]), to_string(in[3]));
+}
 std::vector<Type> infer_dropout(const std::vector<Type>& in, const Attrs& attrs) {
   const double p = attrs.real("p");
   OP_REQUIRE("dropout", p >= 0 && p < 1, "expects 0 <= p < 1, got {}", p);
-  OP_REQUIRE("dropout", has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}",
-             to_string(in[0]));
-  OP_REQUIRE("dropout",
-             is_row_index(in[1], in[0]) && is_row_index(in[2], in[0]) && is_scalar(in[3], DType::I64),
-             "expects samples and positions i32[tokens={}] and the key i64[], got {}, {}, {}", in[0].size(0),
-             to_string(in[1]), to_string(in[2]), to_string(in[3]));
+  require_drawn("dropout", in);
   return {in[0]};
+}
+
+// jitter: x, samples, positions, dropout_key -> y = x * (1 + eps * t), t random in (-1, 1). The numbers are a
+// function of an element's global indices as dropout's are, so the same op on dy is its gradient.
+void gradient_jitter(GradContext& g, const Node& n) {
+  std::vector<ValueId> in = n.inputs;
+  in[0] = g.grad(n.outputs[0]);
+  g.add(n.inputs[0], g.emit(kJitter, std::move(in), n.attrs, Phase::B)[0]);
+}
+std::vector<Type> infer_jitter(const std::vector<Type>& in, const Attrs& attrs) {
+  const double eps = attrs.real("eps");
+  OP_REQUIRE("jitter", eps >= 0 && eps < 1, "expects 0 <= eps < 1, got {}", eps);
+  require_drawn("jitter", in);
+  return {in[0]};
+}
+// Rows are spread over the tensor ranks like those of the router that follows.
+std::vector<OpDim> dims_jitter(const std::vector<Type>& in, const std::vector<Type>& out,
+                               const Attrs& attrs) {
+  std::vector<OpDim> rule = dims(in, out, attrs);
+  for (OpDim& d : rule) d.spread = d.key == Dim::Tokens;
+  return rule;
 }
 
 std::vector<Type> infer_cast(const std::vector<Type>& in, const Attrs& attrs) {
@@ -241,6 +264,16 @@ const OpDef kDropout = {.name = "dropout",
                         .dims = dims,
                         .in_place = {{0, 0}},
                         .op_class = OpClass::Dropout};
+const OpDef kJitter = {.name = "jitter",
+                       .min_inputs = 4,
+                       .max_inputs = 4,
+                       .attrs = {{"eps", AttrKind::Real}, {"salt", AttrKind::Integer}},
+                       .infer = infer_jitter,
+                       .gradient = gradient_jitter,
+                       .cost = cost_by_bytes,
+                       .dims = dims_jitter,
+                       .in_place = {{0, 0}},
+                       .op_class = OpClass::Dropout};
 const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};
 
 }  // namespace quintet::graph

@@ -63,9 +63,9 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
 
 // select: logits[, bias[routes]][, positions[tokens]] -> scores[tokens, routes], chosen[tokens, choices],
 // weights[tokens, choices].
-//   scores   probabilities over all experts: softmax, or sigmoid divided by its row's sum
+//   scores   probabilities over all experts: softmax; or sigmoid or sqrt(softplus), divided by its row's sum
 //   chosen   the k experts with the largest score + bias, largest first, ties to the lower index. The score
-//            is the softmax, the sigmoid (before the division), or with top_k_first the logit itself. With
+//            is the softmax, the others before the division, or with top_k_first the logit itself. With
 //            groups, only experts of the groups_kept best groups take part; a group is ranked by the sum of
 //            its two best experts with a bias, by its best expert without. With force_balance: (position * k
 //            + j) mod experts.
@@ -74,7 +74,8 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
 void require_scoring(std::string_view op, const Attrs& attrs) {
   const auto score = find_choice<Score>(attrs);
   const auto order = find_choice<ChoiceOrder>(attrs);
-  OP_REQUIRE(op, score, "score is \"softmax\" or \"sigmoid\", got \"{}\"", attrs.text("score"));
+  OP_REQUIRE(op, score, "score is \"softmax\", \"sigmoid\" or \"sqrt_softplus\", got \"{}\"",
+             attrs.text("score"));
   OP_REQUIRE(op, order && (order == ChoiceOrder::ScoreFirst || score == Score::Softmax),
              "order is \"score_first\" or, with softmax scores, \"top_k_first\"; got \"{}\" with {} scores",
              attrs.text("order"), attrs.text("score"));
@@ -172,6 +173,20 @@ std::vector<OpDim> dims_limit(const std::vector<Type>& in, const std::vector<Typ
   return {tokens_dim(in, out, /*any_row=*/false)};
 }
 
+// random_weights: chosen, samples, positions, dropout_key -> f64[tokens, choices] in (0, 1), a function of
+// (sample, position, choice) alone: what limit drops by them does not depend on the layout.
+std::vector<Type> infer_random(const std::vector<Type>& in, const Attrs&) {
+  const Type& chosen = in[0];
+  OP_REQUIRE(
+      "random_weights",
+      is_choice(chosen, chosen, DType::I32) && is_row_index(in[1], chosen) && is_row_index(in[2], chosen) &&
+          is_scalar(in[3], DType::I64),
+      "expects chosen i32[tokens, choices], samples and positions i32[tokens] and the key i64[], got {}, "
+      "{}, {} and {}",
+      to_string(chosen), to_string(in[1]), to_string(in[2]), to_string(in[3]));
+  return {{DType::F64, chosen.dims}};
+}
+
 const std::vector<AttrSpec> kSelectAttrs = {
     {"k", AttrKind::Integer},           {"score", AttrKind::Text},     {"order", AttrKind::Text},
     {"normalise", AttrKind::Integer},   {"scale", AttrKind::Real},     {"groups", AttrKind::Integer},
@@ -245,5 +260,14 @@ const OpDef kLimit = {.name = "limit",
                       .dims = dims_limit,
                       .keep = true,
                       .op_class = OpClass::Router};
+const OpDef kRandomWeights = {.name = "random_weights",
+                              .min_inputs = 4,
+                              .max_inputs = 4,
+                              .attrs = {{"salt", AttrKind::Integer}},
+                              .infer = infer_random,
+                              .cost = cost_by_bytes,
+                              .dims = spread_tokens,
+                              .keep = true,
+                              .op_class = OpClass::Router};
 
 }  // namespace quintet::graph

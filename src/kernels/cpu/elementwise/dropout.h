@@ -1,4 +1,5 @@
-// Dropout whose mask depends on an element's global indices only, so that every sharding gives the same mask.
+// Dropout and jitter, whose random numbers depend on an element's global indices only, so that every sharding
+// draws the same.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -12,10 +13,17 @@ template <class T>
 void dropout(const T* x, const int32_t* samples, const int32_t* positions, uint64_t key, double p,
              int64_t feature_offset, T* y, int64_t tokens, int64_t n, ThreadPool& pool);
 
+// y[t, f] = x[t, f] * (1 + eps * u) with u = (2 w + 1) / 2^24 - 1, w being the upper 24 bits of the element's
+// word, which is that of dropout. 0 <= eps < 1. y may alias x.
+template <class T>
+void jitter(const T* x, const int32_t* samples, const int32_t* positions, uint64_t key, double eps,
+            int64_t feature_offset, T* y, int64_t tokens, int64_t n, ThreadPool& pool);
+
 // The builds per instruction set (support/isa.h).
 template <class T>
 struct DropoutVariants {
   decltype(&cpu::dropout<T>) dropout;
+  decltype(&cpu::jitter<T>) jitter;
 };
 
 }  // namespace quintet::kernels::cpu

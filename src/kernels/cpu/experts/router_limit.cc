@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/philox.h"
+
 namespace quintet::kernels::cpu {
 namespace {
 
@@ -63,6 +65,19 @@ void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t
         kept[place(g, pairs[i].index)] = taken <= s.capacity ? pairs[i].expert : -1;
       }
     }
+  });
+}
+
+void random_weights(const int32_t* samples, const int32_t* positions, uint64_t key, double* weights,
+                    int64_t rows, int64_t k, ThreadPool& pool) {
+  pool.parallel_for(0, rows, 64, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t j = 0; j < k; ++j) {
+        const uint64_t position = static_cast<uint32_t>(positions[r]),
+                       sample = static_cast<uint32_t>(samples[r]);
+        const auto words = base::philox(key, static_cast<uint64_t>(j / 4) | position << 32, sample);
+        weights[r * k + j] = (words[static_cast<size_t>(j % 4)] + 0.5) * 0x1p-32;
+      }
   });
 }
 

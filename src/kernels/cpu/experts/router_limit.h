@@ -15,4 +15,9 @@ template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,
            ThreadPool& pool);
 
+// weights[r, j] = (w + 1/2) / 2^32, w being word (j & 3) of philox(key, counter words {j >> 2, positions[r],
+// samples[r], 0}).
+void random_weights(const int32_t* samples, const int32_t* positions, uint64_t key, double* weights,
+                    int64_t rows, int64_t k, ThreadPool& pool);
+
 }  // namespace quintet::kernels::cpu

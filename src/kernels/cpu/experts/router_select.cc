@@ -26,6 +26,31 @@ S sigmoid(S x) {
 }
 
 template <class S>
+S sqrt_softplus(S x) {
+  return std::sqrt(std::max(x, S{0}) + std::log1p(std::exp(-std::abs(x))));
+}
+// Its derivative from its value p, as sigmoid(x) = 1 - exp(-p^2).
+template <class S>
+S sqrt_softplus_slope(S p) {
+  return p > 0 ? -std::expm1(-p * p) / (2 * p) : S{0};
+}
+
+// The scores of a row, those of independent logits not divided by their sum yet.
+template <class S>
+void score_row(Score score, const S* x, S* y, int64_t n) {
+  switch (score) {
+    case Score::Softmax:
+      return softmax(x, y, n);
+    case Score::Sigmoid:
+      for (int64_t i = 0; i < n; ++i) y[i] = sigmoid(x[i]);
+      return;
+    case Score::SqrtSoftplus:
+      for (int64_t i = 0; i < n; ++i) y[i] = sqrt_softplus(x[i]);
+      return;
+  }
+}
+
+template <class S>
 S sum_of(const S* x, int64_t n) {
   S sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i];
@@ -125,10 +150,7 @@ void select(const SelectShape& s, const S* logits, const S* bias, const int32_t*
       const S* z = logits + r * s.experts;
       S *p = scores + r * s.experts, *w = weights + r * s.k;
       int32_t* c = chosen + r * s.k;
-      if (s.sigmoid)
-        for (int64_t i = 0; i < s.experts; ++i) p[i] = sigmoid(z[i]);
-      else
-        softmax(z, p, s.experts);
+      score_row(s.score, z, p, s.experts);
       if (positions != nullptr)
         for (int64_t j = 0; j < s.k; ++j) c[j] = static_cast<int32_t>((positions[r] * s.k + j) % s.experts);
       else
@@ -136,7 +158,7 @@ void select(const SelectShape& s, const S* logits, const S* bias, const int32_t*
       raw_weights(s, z, p, c, w);
       const S divisor = s.normalise ? sum_of(w, s.k) + static_cast<S>(kSmallest) : S{1};
       for (int64_t j = 0; j < s.k; ++j) w[j] = w[j] / divisor * static_cast<S>(s.scale);
-      if (s.sigmoid) {
+      if (s.score != Score::Softmax) {
         const S sum = sum_of(p, s.experts) + static_cast<S>(kSmallest);
         for (int64_t i = 0; i < s.experts; ++i) p[i] /= sum;
       }
@@ -163,15 +185,12 @@ void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, con
       const int32_t* c = chosen + r * k;
       S* g = dlogits + r * n;  // gradient of the scores, later that of the logits
 
-      if (s.sigmoid)
-        for (int64_t i = 0; i < n; ++i) p[i] = sigmoid(z[i]);
-      else
-        softmax(z, p, n);
+      score_row(s.score, z, p, n);
       if (dscores != nullptr)
         std::copy_n(dscores + r * n, n, g);
       else
         std::fill_n(g, n, S{0});
-      if (s.sigmoid && dscores != nullptr) {  // through the division by the row's sum
+      if (s.score != Score::Softmax && dscores != nullptr) {  // through the division by the row's sum
         const S sum = sum_of(p, n) + static_cast<S>(kSmallest), mean = dot(g, p, n) / sum;
         for (int64_t i = 0; i < n; ++i) g[i] = (g[i] - mean) / sum;
       }
@@ -187,8 +206,10 @@ void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, con
           for (int64_t j = 0; j < k; ++j) g[c[j]] += du[j];
       }
 
-      if (s.sigmoid) {
+      if (s.score == Score::Sigmoid) {
         for (int64_t i = 0; i < n; ++i) g[i] *= p[i] * (1 - p[i]);
+      } else if (s.score == Score::SqrtSoftplus) {
+        for (int64_t i = 0; i < n; ++i) g[i] *= sqrt_softplus_slope(p[i]);
       } else {
         const S mean = dot(g, p, n);
         for (int64_t i = 0; i < n; ++i) g[i] = p[i] * (g[i] - mean);

@@ -7,8 +7,8 @@
 
 namespace quintet::kernels::cpu {
 
-// scores[rows, experts]: softmax, or sigmoid divided by its row's sum (+ kSmallest).
-// chosen[rows, k]: the experts with the largest score (top_k_first: logit; sigmoid: before the division)
+// scores[rows, experts]: softmax, or another score divided by its row's sum (+ kSmallest).
+// chosen[rows, k]: the experts with the largest score (before that division; top_k_first: the logit)
 // plus bias (null: none), largest first, ties to the lower index; always distinct, whatever the logits are.
 // With positions (null: none): (position * k + j) mod experts instead. weights[rows, k]: of the chosen
 // experts, without bias.

@@ -1,4 +1,5 @@
-// Dropout whose mask depends on an element's global indices only, so that every sharding gives the same mask.
+// Dropout and jitter, whose random numbers depend on an element's global indices only, so that every sharding
+// draws the same.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -11,5 +12,11 @@ namespace quintet::kernels::cuda {
 template <class T>
 void dropout(const T* x, const int32_t* samples, const int32_t* positions, const uint64_t* key, double p,
              int64_t feature_offset, T* y, int64_t tokens, int64_t n, Stream stream);
+
+// y[t, f] = x[t, f] * (1 + eps * u) with u = (2 w + 1) / 2^24 - 1, w being the upper 24 bits of the element's
+// word: the numbers of the CPU. 0 <= eps < 1. y may alias x.
+template <class T>
+void jitter(const T* x, const int32_t* samples, const int32_t* positions, const uint64_t* key, double eps,
+            int64_t feature_offset, T* y, int64_t tokens, int64_t n, Stream stream);
 
 }  // namespace quintet::kernels::cuda

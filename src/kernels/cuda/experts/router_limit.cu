@@ -3,6 +3,8 @@
 // many of the pairs with that key.
 #include "kernels/cuda/experts/router_limit.h"
 #include "kernels/cuda/reduce/columns.cuh"
+#include "kernels/cuda/support/launch.cuh"
+#include "kernels/cuda/support/philox.cuh"
 #include "kernels/cuda/support/row_order.cuh"
 
 namespace quintet::kernels::cuda {
@@ -237,7 +239,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A thread draws four weights of a row.
+__global__ void __launch_bounds__(256)
+    random_weights_kernel(const int32_t* samples, const int32_t* positions, const uint64_t* key,
+                          double* weights, int64_t rows, int64_t k) {
+  await_previous();
+  const int64_t draws = (k + 3) / 4, i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * draws) return;
+  const int64_t row = i / draws, first = i % draws * 4;
+  const Words<4> words = philox(*key, static_cast<uint32_t>(first / 4), static_cast<uint32_t>(positions[row]),
+                                static_cast<uint32_t>(samples[row]), 0);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (first + j < k) weights[row * k + first + j] = (words.w[j] + 0.5) * 0x1p-32;
+}
+
 }  // namespace
+
+void random_weights(const int32_t* samples, const int32_t* positions, const uint64_t* key, double* weights,
+                    int64_t rows, int64_t k, Stream stream) {
+  if (rows <= 0 || k <= 0) return;
+  const auto blocks = static_cast<unsigned>(divide_up(rows * ((k + 3) / 4), 256));
+  random_weights_kernel<<<blocks, 256, 0, stream>>>(samples, positions, key, weights, rows, k);
+  check_launch("random_weights");
+}
 
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,

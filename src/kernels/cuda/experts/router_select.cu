@@ -14,7 +14,8 @@ inline constexpr int kWarps = 4, kThreads = kWarps * 32;
 struct Shape {
   int64_t rows;
   int experts, k, groups, groups_kept;
-  bool sigmoid, top_k_first, normalise;
+  Score score;
+  bool top_k_first, normalise;
   double scale;
 
   explicit Shape(const SelectShape& s)
@@ -23,7 +24,7 @@ struct Shape {
         k(static_cast<int>(s.k)),
         groups(static_cast<int>(s.groups)),
         groups_kept(static_cast<int>(s.groups_kept)),
-        sigmoid(s.sigmoid),
+        score(s.score),
         top_k_first(s.top_k_first),
         normalise(s.normalise),
         scale(s.scale) {}
@@ -41,6 +42,21 @@ struct Larger {
 template <class S>
 __device__ __forceinline__ S sigmoid(S x) {
   return S(1) / (S(1) + Math<S>::exp(-x));
+}
+template <class S>
+__device__ __forceinline__ S sqrt_softplus(S x) {
+  return sqrt((x > S(0) ? x : S(0)) + log1p(Math<S>::exp(x > S(0) ? -x : x)));
+}
+// The score of a logit on its own: sigmoid or sqrt(softplus).
+template <class S>
+__device__ __forceinline__ S single_score(Score score, S x) {
+  return score == Score::Sigmoid ? sigmoid(x) : sqrt_softplus(x);
+}
+// Its derivative from its value p. Of the second, sigmoid(x) = 1 - exp(-p^2).
+template <class S>
+__device__ __forceinline__ S single_slope(Score score, S p) {
+  if (score == Score::Sigmoid) return p * (1 - p);
+  return p > S(0) ? -expm1(-p * p) / (2 * p) : S(0);
 }
 
 // f(i) summed over i < n by the lanes of a warp.
@@ -157,8 +173,8 @@ __global__ void __launch_bounds__(kThreads)
   const S* z = logits + row * s.experts;
   S *p = scores + row * s.experts, *w = weights + row * s.k;
   int32_t* c = chosen + row * s.k;
-  if (s.sigmoid)
-    for (int i = lane(); i < s.experts; i += 32) p[i] = sigmoid(z[i]);
+  if (s.score != Score::Softmax)
+    for (int i = lane(); i < s.experts; i += 32) p[i] = single_score(s.score, z[i]);
   else
     softmax(z, p, s.experts);
   if (positions != nullptr) {
@@ -189,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
   const S divisor =
       s.normalise ? warp_sum<S>(s.k, [&](int j) { return w[j]; }) + static_cast<S>(kSmallest) : S(1);
   for (int j = lane(); j < s.k; j += 32) w[j] = w[j] / divisor * static_cast<S>(s.scale);
-  if (s.sigmoid) {
+  if (s.score != Score::Softmax) {
     __syncwarp();  // other lanes' scores became weights above
     const S sum = warp_sum<S>(s.experts, [&](int i) { return p[i]; }) + static_cast<S>(kSmallest);
     for (int i = lane(); i < s.experts; i += 32) p[i] /= sum;
@@ -207,9 +223,9 @@ __device__ __forceinline__ uint32_t rank_of(float key) {
 template <int kPer>
 __device__ __forceinline__ void few_scores(const Shape& s, const float (&z)[kPer], float (&p)[kPer]) {
   const auto in = [&](int j) { return lane() + 32 * j < s.experts; };
-  if (s.sigmoid) {
+  if (s.score != Score::Softmax) {
 #pragma unroll
-    for (int j = 0; j < kPer; ++j) p[j] = in(j) ? sigmoid(z[j]) : 0.0f;
+    for (int j = 0; j < kPer; ++j) p[j] = in(j) ? single_score(s.score, z[j]) : 0.0f;
     return;
   }
   float max = __shfl_sync(0xffffffffu, z[0], 0), total = 0;
@@ -287,7 +303,7 @@ __global__ void __launch_bounds__(kThreads)
     weights[row * s.k + me] = weight / divisor * static_cast<float>(s.scale);
   }
   float sum = 1;
-  if (s.sigmoid) {
+  if (s.score != Score::Softmax) {
     float total = 0;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) total += p[j];
@@ -295,7 +311,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int j = 0; j < kPer; ++j)
-    if (in(j)) scores[row * s.experts + me + 32 * j] = s.sigmoid ? p[j] / sum : p[j];
+    if (in(j)) scores[row * s.experts + me + 32 * j] = s.score != Score::Softmax ? p[j] / sum : p[j];
 }
 
 template <class S>
@@ -312,13 +328,13 @@ __global__ void __launch_bounds__(kThreads)
   S *const g = p + n, *const u = g + n, *const du = u + k;
   const S* z = logits + row * n;
   const int32_t* c = chosen + row * k;
-  if (s.sigmoid)
-    for (int i = lane(); i < n; i += 32) p[i] = sigmoid(z[i]);
+  if (s.score != Score::Softmax)
+    for (int i = lane(); i < n; i += 32) p[i] = single_score(s.score, z[i]);
   else
     softmax(z, p, n);
   for (int i = lane(); i < n; i += 32) g[i] = dscores != nullptr ? dscores[row * n + i] : S(0);
   __syncwarp();
-  if (s.sigmoid && dscores != nullptr) {  // through the division by the row's sum
+  if (s.score != Score::Softmax && dscores != nullptr) {  // through the division by the row's sum
     const S sum = warp_sum<S>(n, [&](int i) { return p[i]; }) + static_cast<S>(kSmallest);
     const S mean = warp_sum<S>(n, [&](int i) { return g[i] * p[i]; }) / sum;
     for (int i = lane(); i < n; i += 32) g[i] = (g[i] - mean) / sum;
@@ -341,8 +357,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < k; ++j) g[c[j]] += du[j];
     __syncwarp();
   }
-  if (s.sigmoid) {
-    for (int i = lane(); i < n; i += 32) g[i] *= p[i] * (1 - p[i]);
+  if (s.score != Score::Softmax) {
+    for (int i = lane(); i < n; i += 32) g[i] *= single_slope(s.score, p[i]);
   } else {
     const S mean = warp_sum<S>(n, [&](int i) { return g[i] * p[i]; });
     for (int i = lane(); i < n; i += 32) g[i] = p[i] * (g[i] - mean);
@@ -386,7 +402,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kPer; ++j) sum += f(j);
     return warp_fold(sum, Plus{});
   };
-  if (s.sigmoid && dscores != nullptr) {  // through the division by the row's sum
+  if (s.score != Score::Softmax && dscores != nullptr) {  // through the division by the row's sum
     const float sum = sum_of([&](int j) { return p[j]; }) + static_cast<float>(kSmallest);
     const float mean = sum_of([&](int j) { return g[j] * p[j]; }) / sum;
 #pragma unroll
@@ -413,9 +429,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!s.top_k_first) add_to_experts(du);
   }
-  if (s.sigmoid) {
+  if (s.score != Score::Softmax) {
 #pragma unroll
-    for (int j = 0; j < kPer; ++j) g[j] *= p[j] * (1 - p[j]);
+    for (int j = 0; j < kPer; ++j) g[j] *= single_slope(s.score, p[j]);
   } else {
     const float mean = sum_of([&](int j) { return g[j] * p[j]; });
 #pragma unroll
