@@ -13,8 +13,9 @@ namespace quintet::base {
 namespace {
 
 constexpr std::array<std::string_view, kNumBuiltInDims> kBuiltIn = {
-    "tokens",  "embed",  "heads",  "kv_heads", "head_dim", "ffn",        "vocab", "positions", "flat",
-    "context", "latent", "routes", "choices",  "experts",  "expert_ffn", "slots", "routed",    "counts"};
+    "tokens",     "embed", "heads",   "kv_heads", "head_dim", "ffn",     "vocab",
+    "positions",  "flat",  "context", "latent",   "routes",   "choices", "experts",
+    "expert_ffn", "slots", "routed",  "counts",   "types"};
 
 struct UserDims {
   std::mutex mutex;

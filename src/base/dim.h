@@ -28,9 +28,10 @@ enum class Dim : uint16_t {
   Slots,      // (token, choice) pairs in the order of their experts, on the token's side
   Routed,     // the same rows on the expert's side: how many is known in the step only
   Counts,     // how many rows go to, or came for, each expert; every rank has its own
+  Types,      // table of token types
   // Dims of users follow, in the order in which they were interned.
 };
-inline constexpr int kNumBuiltInDims = 18;
+inline constexpr int kNumBuiltInDims = 19;
 
 inline bool is_user_dim(Dim d) { return static_cast<int>(d) >= kNumBuiltInDims; }
 

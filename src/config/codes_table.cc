@@ -38,8 +38,8 @@ constexpr ProblemCode kCodes[] = {
      "name=\"a-b\""},
     {"Q1017", "strings have no control characters",
      "Paths and names are printed in messages and logs, where a line break or an escape sequence would "
-     "mislead. Texts that become tokens (data.template, data.end, data.chat.end_of_turn, data.fim) may have "
-     "line breaks and tabs.",
+     "mislead. Texts that become tokens (data.template, data.end, data.chat.end_of_turn, data.fim, "
+     "data.mlm.mask) may have line breaks and tabs.",
      "run.dir=\"runs\\nmine\"", "run.dir=\"runs/mine\""},
 
     // ---- Q11: the model
@@ -61,20 +61,22 @@ constexpr ProblemCode kCodes[] = {
     {"Q1106", "model.head_dim = model.embed / model.heads",
      "model.head_dim is derived as embed / heads unless it is given, and the division must be exact.",
      "model.embed=130", "model.embed=128"},
-    {"Q1107", "gpt2: model.embed = heads x head_dim",
-     "In GPT-2 the heads together are as wide as the residual stream.",
+    {"Q1107", "gpt2, bert: model.embed = heads x head_dim",
+     "In GPT-2 and BERT the heads together are as wide as the residual stream.",
      "model.preset=\"gpt2-tiny\"\nmodel.head_dim=16", "model.head_dim=32"},
-    {"Q1108", "gpt2: model.kv_heads = model.heads", "GPT-2 has no grouped-query attention.",
+    {"Q1108", "gpt2, neox, bert: model.kv_heads = model.heads",
+     "GPT-2, GPT-NeoX and BERT have no grouped-query attention.",
      "model.preset=\"gpt2-tiny\"\nmodel.kv_heads=2", "model.kv_heads=4"},
     {"Q1109", "llama keys are used only in family llama",
      "RoPE, sliding windows, experts and latent attention exist in family llama only; a key without effect "
      "is an error.",
      "model.preset=\"gpt2-tiny\"\nmodel.qk_norm=true", "model.qk_norm=false"},
-    {"Q1110", "gpt2 keys are used only in family gpt2",
-     "Learned positions and dropout exist in family gpt2 only; a key without effect is an error.",
+    {"Q1110", "learned positions and dropout are used only in families gpt2 and bert",
+     "Learned positions and dropout exist in families gpt2 and bert only; a key without effect is an error.",
      "model.dropout=0.1", "model.dropout=0"},
     {"Q1111", "data.seq_len fits model.max_positions",
-     "GPT-2 has a learned row for each position, so no sequence is longer than model.max_positions.",
+     "GPT-2 and BERT have a learned row for each position, so no sequence is longer than "
+     "model.max_positions.",
      "model.preset=\"gpt2-tiny\"\ndata.seq_len=1024", "data.seq_len=512"},
     {"Q1112", "model.rope_theta is greater than 1",
      "RoPE's frequencies are powers of 1 / theta and must decrease along the head.", "model.rope_theta=0.5",
@@ -95,6 +97,13 @@ constexpr ProblemCode kCodes[] = {
      "long.",
      "model.rope_scaling.kind=\"longrope\"\nmodel.rope_scaling.original_positions=4096",
      "model.rope_scaling.kind=\"none\"\nmodel.rope_scaling.original_positions=0"},
+    {"Q1117", "bert keys are used only in family bert",
+     "Token types and masked tokens belong to the encoder; the other families predict the next token. A key "
+     "without effect is an error.",
+     "data.mlm.rate=0.15", "data.mlm.rate=0"},
+    {"Q1118", "family bert runs on CPUs",
+     "An encoder attends to tokens on both sides; attention on GPUs hides later ones so far.",
+     "model.preset=\"bert-tiny\"\nrun.device=\"cuda\"", "run.device=\"cpu\""},
     {"Q1120", "model.moe keys require experts",
      "Keys of [model.moe] have no effect in a model without experts (model.moe.experts = 0).",
      "model.moe.top_k=2", "model.moe.top_k=0"},
@@ -224,6 +233,10 @@ constexpr ProblemCode kCodes[] = {
      "[data.chat] says how conversations become tokens, data.template and data.end how text does; "
      "data.format chooses between them.",
      "data.chat.loss=\"all\"", "data.format=\"chat\""},
+    {"Q1224", "masked tokens are chosen from whole text",
+     "Masked language modelling predicts the tokens that it hides, so no other key may choose what is "
+     "predicted, and the shares of chosen tokens that are replaced and kept are parts of one whole.",
+     "model.preset=\"bert-tiny\"\ndata.mlm.random=0.6\ndata.mlm.keep=0.6", "data.mlm.keep=0.4"},
     {"Q1210", "batch.global = micro x accumulation x dp",
      "A step processes batch.global sequences: each of the dp = dp_replicate x dp_shard data ranks runs "
      "accumulation micro-batches of micro sequences. What is not given is derived, and the product must "

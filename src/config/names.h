@@ -15,8 +15,11 @@ struct Names;
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::pair<Family, std::string_view>, 4> kTable = {
-      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}, {Family::Neox, "neox"}, {Family::Custom, "custom"}}};
+  static constexpr std::array<std::pair<Family, std::string_view>, 5> kTable = {{{Family::Llama, "llama"},
+                                                                                 {Family::Gpt2, "gpt2"},
+                                                                                 {Family::Neox, "neox"},
+                                                                                 {Family::Bert, "bert"},
+                                                                                 {Family::Custom, "custom"}}};
 };
 template <>
 struct Names<NormPlaces> {

@@ -36,6 +36,24 @@ Model gpt2(const char* name, int64_t layers, int64_t embed, int64_t heads) {
           .dropout = 0.1};
 }
 
+Model bert(const char* name, int64_t layers, int64_t embed, int64_t heads, int64_t vocab) {
+  return {.preset = name,
+          .family = Family::Bert,
+          .layers = layers,
+          .embed = embed,
+          .ffn = 4 * embed,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = embed / heads,
+          .vocab = vocab,
+          .tied = true,
+          .norm_eps = 1e-12,
+          .max_positions = 512,
+          .token_types = 2,
+          .dropout = 0.1,
+          .init = InitScheme::Normal};
+}
+
 Model llama2(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t kv_heads) {
   return {.preset = name,
           .layers = layers,
@@ -253,6 +271,7 @@ const auto& table() {
           .vocab = 256, .tied = true, .rope_theta = 1e6, .norm_eps = 1e-6, .qk_norm = true},
     Model{.preset = "gpt2-tiny", .family = kGpt2, .layers = 4, .embed = 128, .ffn = 512, .heads = 4, .kv_heads = 4,
           .head_dim = 32, .vocab = 256, .tied = true, .norm_eps = 1e-5, .max_positions = 512, .dropout = 0.1},
+    bert("bert-tiny", 4, 128, 4, 257),  // bytes and the mask
     Model{.preset = "tiny-moe", .layers = 4, .embed = 128, .ffn = 176, .heads = 4, .kv_heads = 2, .head_dim = 32,
           .vocab = 256, .rope_theta = 1e4, .norm_eps = 1e-5,
           .moe = {.experts = 8, .top_k = 2, .ffn = 176, .balance_loss = 1e-2}},
@@ -263,6 +282,11 @@ const auto& table() {
     gpt2("gpt2-medium",      24,  1024,    16),
     gpt2("gpt2-large",       36,  1280,    20),
     gpt2("gpt2-xl",          48,  1600,    25),
+
+    // Without letter case, in English.
+    //    name           layers  embed  heads  vocab
+    bert("bert-base",        12,   768,    12, 30522),
+    bert("bert-large",       24,  1024,    16, 30522),
 
     //      name         layers  embed    ffn  heads  kv
     llama2("llama2-7b",      32,  4096, 11008,    32, 32),

@@ -22,9 +22,11 @@ namespace quintet::config {
 
 // Llama: RMSNorm, RoPE, a gated feed-forward network. What distinguishes Mistral, Qwen, Gemma, OLMo and
 // others are keys of their own. Gpt2: LayerNorm, learned positions, tanh GELU, biases everywhere. Neox: as
-// Gpt2 with RoPE instead of learned positions and exact GELU. Custom: a model supplied by a program
-// (compiler/custom_model.h); a recipe file alone cannot describe it.
-enum class Family : uint8_t { Llama, Gpt2, Neox, Custom };
+// Gpt2 with RoPE instead of learned positions and exact GELU. Bert: an encoder, which predicts masked tokens
+// from both sides. Custom: a model supplied by a program (compiler/custom_model.h); a recipe file alone
+// cannot describe it.
+enum class Family : uint8_t { Llama, Gpt2, Neox, Bert, Custom };
+inline bool has_learned_positions(Family f) { return f == Family::Gpt2 || f == Family::Bert; }
 
 // The norms of a block: before attention and the feed-forward network, after them (OLMo 2), or both (Gemma).
 enum class NormPlaces : uint8_t { Pre, Post, Both };
@@ -148,8 +150,8 @@ struct Model {
   Family family = Family::Llama;
   int64_t layers = 0;
   int64_t embed = 0;
-  // Of dense blocks. 0 = derived for gpt2 (4 x embed) and for models without dense blocks (moe.ffn);
-  // otherwise required.
+  // Of dense blocks. 0 = derived for gpt2, neox and bert (4 x embed) and for models without dense blocks
+  // (moe.ffn); otherwise required.
   int64_t ffn = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;         // 0 = derived: heads
@@ -190,9 +192,10 @@ struct Model {
   double attention_soft_cap = 0;             // llama: scores become cap * tanh(score / cap); 0: off
   double logit_soft_cap = 0;                 // llama: the same for logits
   bool parallel_blocks = false;              // neox: attention and feed-forward network read the same input
-  bool gelu_tanh = false;     // neox: the tanh form of GELU (GPT-NeoX-20B) instead of the exact one
-  int64_t max_positions = 0;  // gpt2: rows of the learned position table. Stays 0 for llama
-  double dropout = 0;         // gpt2: on embeddings, attention weights and both residual branches
+  bool gelu_tanh = false;     // neox, bert: the tanh form of GELU (GPT-NeoX-20B) instead of the exact one
+  int64_t max_positions = 0;  // gpt2, bert: rows of the learned position table. Stays 0 for llama
+  int64_t token_types = 0;    // bert: rows of the table of token types; 0 = derived: 2
+  double dropout = 0;         // gpt2, bert: on embeddings, attention weights and both residual branches
   InitScheme init = InitScheme::Gpt2;
   double init_stddev = 0.02;  // of gpt2 and normal
   Moe moe;                    // llama
@@ -269,6 +272,15 @@ struct Fim {
   bool operator==(const Fim&) const = default;
 };
 
+// Masked language modelling (family bert): some tokens are chosen, hidden and predicted from both sides.
+struct Mlm {
+  double rate = 0;              // share of the tokens that are chosen; 0 = derived: 0.15 in family bert
+  double random = 0.1;          // share of those replaced by a random token
+  double keep = 0.1;            // share of those left as they are; the others become the mask token
+  std::string mask = "[MASK]";  // of the byte tokenizer, which has no such token, one more id
+  bool operator==(const Mlm&) const = default;
+};
+
 // Samples in ascending order of a number, before they are shuffled.
 struct Curriculum {
   std::string by;  // empty: off; "length": labels of a sample; else a .npy file with a number per document
@@ -297,6 +309,7 @@ struct Data {
   bool balance = false;  // sequences of a step go to data ranks by the cost of their attention
   Chat chat;
   Fim fim;
+  Mlm mlm;
   Curriculum curriculum;
 
   bool is_given() const { return !path.empty() || !blend.empty(); }

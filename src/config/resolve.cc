@@ -23,7 +23,7 @@ namespace {
 
 void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
   if (m.vocab == 0) {
-    m.vocab = tokenizer_size(tokenizer).ids;
+    m.vocab = ids_needed(tokenizer, m.family);
     if (m.vocab == 0) report.spoil("model.vocab");  // the tokenizer's own rule says why
   }
   if (m.kv_heads == 0) {
@@ -45,7 +45,8 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     else
       m.head_dim = m.embed / m.heads;
   }
-  if ((m.family == Family::Gpt2 || m.family == Family::Neox) && m.ffn == 0) {
+  if (m.family == Family::Bert && m.token_types == 0) m.token_types = 2;
+  if ((has_learned_positions(m.family) || m.family == Family::Neox) && m.ffn == 0) {
     if (count_from(1).contains(static_cast<double>(m.embed)))
       m.ffn = 4 * m.embed;
     else
@@ -239,6 +240,7 @@ void fill_in(Recipe& r, Report& report) {
     fill_in_custom(r, report);
   else
     fill_in_model(r.model, r.data.tokenizer, report);
+  if (r.model.family == Family::Bert && r.data.mlm.rate == 0) r.data.mlm.rate = 0.15;
   RopeScaling& rope = r.model.rope_scaling;
   if (rope.kind == RopeScalingKind::Longrope && rope.positions == 0) rope.positions = r.data.seq_len;
   fill_in_batch(r.batch, r.parallel, report);

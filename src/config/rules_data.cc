@@ -187,6 +187,24 @@ void fim_is_possible(const Recipe& r, const Fail& fail) {
   }
 }
 
+void masked_tokens_are_consistent(const Recipe& r, const Fail& fail) {
+  if (r.model.family != Family::Bert) return;
+  const Data& d = r.data;
+  if (d.mlm.random + d.mlm.keep > 1)
+    fail("data.mlm.keep",
+         fmt::format("{} and data.mlm.random {} are shares of the chosen tokens, and their sum exceeds 1",
+                     d.mlm.keep, d.mlm.random),
+         fmt::format("{}", 1 - d.mlm.random));
+  if (d.format == DataFormat::Chat)
+    fail("data.format",
+         "\"chat\" trains parts of conversations, but family bert predicts masked tokens of text",
+         "\"text\"");
+  if (d.fim.rate > 0)
+    fail("data.fim.rate",
+         "rearranges documents to predict their middle, but family bert predicts masked tokens", "0");
+  if (d.mlm.mask.empty()) fail("data.mlm.mask", "is empty", "\"[MASK]\"");
+}
+
 void curriculum_has_an_order(const Recipe& r, const Fail& fail) {
   if (r.data.curriculum.by.empty())
     idle(fail, "data.curriculum.epochs", r.data.curriculum.epochs, int64_t{1}, "without data.curriculum.by");
@@ -216,8 +234,9 @@ struct ControlCharacters {
   const Fail& fail;
 
   void operator()(const char* key, const std::string& text) const {
-    const bool is_text = is_any_of(key, {"data.template", "data.end", "data.chat.end_of_turn",
-                                         "data.fim.prefix", "data.fim.middle", "data.fim.suffix"});
+    const bool is_text =
+        is_any_of(key, {"data.template", "data.end", "data.chat.end_of_turn", "data.fim.prefix",
+                        "data.fim.middle", "data.fim.suffix", "data.mlm.mask"});
     const bool has_line = text.find_first_of("\n\t") != std::string::npos;
     if (base::printable(text) != text || (has_line && !is_text))
       fail(key, is_text ? "contains a control character, or bytes that are not UTF-8"
@@ -279,6 +298,9 @@ std::vector<Rule> data_rules() {
        {"data.balance", "data.pack", "run.noise_scale_every"},
        balance_is_possible},
       {"data.fim has an effect", {"data.fim.rate", "data.pack"}, fim_is_possible},
+      {"masked tokens are chosen from whole text",
+       {"model.family", "data.mlm.random", "data.mlm.keep", "data.mlm.mask", "data.format", "data.fim.rate"},
+       masked_tokens_are_consistent},
       {"data.curriculum has an order",
        {"data.curriculum.by", "data.curriculum.epochs"},
        curriculum_has_an_order},

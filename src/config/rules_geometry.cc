@@ -13,11 +13,13 @@ namespace {
 const Model kDefaultModel;
 
 void vocab_covers_tokenizer(const Recipe& r, const Fail& fail) {
-  const int64_t ids = tokenizer_size(r.data.tokenizer).ids;
+  const int64_t ids = ids_needed(r.data.tokenizer, r.model.family),
+                own = tokenizer_size(r.data.tokenizer).ids;
   if (r.model.vocab < ids)
     fail("model.vocab",
-         fmt::format("{} is too small for data.tokenizer = \"{}\", which has {} tokens", r.model.vocab,
-                     base::printable(r.data.tokenizer), ids),
+         fmt::format("{} is too small for data.tokenizer = \"{}\", which has {} tokens{}", r.model.vocab,
+                     base::printable(r.data.tokenizer), own,
+                     ids > own ? " and needs one more for the mask" : ""),
          fmt::format("{}", ids));
 }
 
@@ -30,17 +32,17 @@ void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
 
 void head_dim_is_even(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family != Family::Gpt2 && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
+  if (!has_learned_positions(m.family) && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
     fail("model.head_dim", fmt::format("{} is odd; RoPE rotates pairs of features", m.head_dim),
          nearest_multiples(2, m.head_dim));
 }
 
 void gpt2_heads_make_embed(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family != Family::Gpt2 || m.heads * m.head_dim == m.embed) return;
+  if (!has_learned_positions(m.family) || m.heads * m.head_dim == m.embed) return;
   fail("model.embed",
-       fmt::format("{} must be model.heads {} x model.head_dim {} = {} in family gpt2", m.embed, m.heads,
-                   m.head_dim, m.heads * m.head_dim),
+       fmt::format("{} must be model.heads {} x model.head_dim {} = {} in family {}", m.embed, m.heads,
+                   m.head_dim, m.heads * m.head_dim, name_of(m.family)),
        fmt::format("{}", m.heads * m.head_dim));
 }
 
@@ -56,7 +58,7 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family == Family::Llama) return;
   const std::string why = fmt::format("in family {}", name_of(m.family));
-  if (m.family == Family::Gpt2) {
+  if (has_learned_positions(m.family)) {
     idle(fail, "model.rope_theta", m.rope_theta, 0.0, why);
     idle(fail, "model.rotary_dim", m.rotary_dim, int64_t{0}, why);
     idle(fail, "model.rope_scaling.kind", m.rope_scaling.kind, RopeScalingKind::None, why);
@@ -80,7 +82,7 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
 
 void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family == Family::Gpt2) return;
+  if (has_learned_positions(m.family)) return;
   const std::string why = fmt::format("in family {}", name_of(m.family));
   idle(fail, "model.max_positions", m.max_positions, int64_t{0}, why + ", which has rotary positions");
   idle(fail, "model.dropout", m.dropout, 0.0, why);
@@ -88,17 +90,37 @@ void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
 
 void sequence_fits_positions(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family != Family::Gpt2) return;
+  if (!has_learned_positions(m.family)) return;
   if (m.max_positions == 0)
-    fail("model.max_positions", "is required: family gpt2 has learned positions",
+    fail("model.max_positions",
+         fmt::format("is required: family {} has learned positions", name_of(m.family)),
          fmt::format("{} (data.seq_len)", r.data.seq_len));
   else if (r.data.seq_len > m.max_positions)
     fail("data.seq_len", fmt::format("{} exceeds model.max_positions {}", r.data.seq_len, m.max_positions),
          fmt::format("{}", m.max_positions));
 }
 
+void bert_keys_only_for_bert(const Recipe& r, const Fail& fail) {
+  if (r.model.family == Family::Bert) return;
+  const std::string why = fmt::format("in family {}", name_of(r.model.family));
+  idle(fail, "model.token_types", r.model.token_types, int64_t{0}, why);
+  const Mlm &given = r.data.mlm, none;
+  idle(fail, "data.mlm.rate", given.rate, none.rate, why + ", which predicts the next token");
+  idle(fail, "data.mlm.random", given.random, none.random, why);
+  idle(fail, "data.mlm.keep", given.keep, none.keep, why);
+  idle(fail, "data.mlm.mask", given.mask, none.mask, why);
+}
+
+void encoders_run_on_cpus(const Recipe& r, const Fail& fail) {
+  if (r.model.family == Family::Bert && r.run.device == DeviceKind::Cuda)
+    fail("run.device",
+         "\"cuda\" is not supported yet in family bert: on GPUs, attention hides later tokens, which an "
+         "encoder attends to",
+         "\"cpu\"");
+}
+
 void rope_theta_is_above_one(const Recipe& r, const Fail& fail) {
-  if (r.model.family != Family::Gpt2 && !(r.model.rope_theta > 1))
+  if (!has_learned_positions(r.model.family) && !(r.model.rope_theta > 1))
     fail("model.rope_theta",
          fmt::format("{} must be greater than 1: frequencies decrease along head_dim", r.model.rope_theta),
          "10000");
@@ -173,14 +195,18 @@ std::vector<Rule> geometry_rules() {
       {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_covers_tokenizer},
       {"model.kv_heads divides model.heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
       {"model.head_dim is even", {"model.family", "model.head_dim", "model.mla.kv_rank"}, head_dim_is_even},
-      {"gpt2: model.embed = heads x head_dim",
+      {"gpt2, bert: model.embed = heads x head_dim",
        {"model.family", "model.embed", "model.heads", "model.head_dim"},
        gpt2_heads_make_embed},
-      {"gpt2: model.kv_heads = model.heads",
+      {"gpt2, neox, bert: model.kv_heads = model.heads",
        {"model.family", "model.heads", "model.kv_heads"},
        gpt2_has_no_gqa},
       {"llama keys are used only in family llama", {"model.family"}, llama_keys_only_for_llama},
-      {"gpt2 keys are used only in family gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
+      {"learned positions and dropout are used only in families gpt2 and bert",
+       {"model.family"},
+       gpt2_keys_only_for_gpt2},
+      {"bert keys are used only in family bert", {"model.family"}, bert_keys_only_for_bert},
+      {"family bert runs on CPUs", {"model.family", "run.device"}, encoders_run_on_cpus},
       {"data.seq_len fits model.max_positions",
        {"model.family", "model.max_positions", "data.seq_len"},
        sequence_fits_positions},

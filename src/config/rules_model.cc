@@ -234,7 +234,7 @@ void parallel_blocks_only_in_neox(const Recipe& r, const Fail& fail) {
   if (r.model.family != Family::Neox)
     idle(fail, "model.parallel_blocks", r.model.parallel_blocks, false,
          fmt::format("in family {}", name_of(r.model.family)));
-  if (r.model.family != Family::Neox)
+  if (r.model.family != Family::Neox && r.model.family != Family::Bert)
     idle(fail, "model.gelu_tanh", r.model.gelu_tanh, false,
          fmt::format("in family {}", name_of(r.model.family)));
 }

@@ -84,6 +84,7 @@ void for_each_key(R& r, V&& v) {
   v("model.parallel_blocks", m.parallel_blocks);
   v("model.gelu_tanh", m.gelu_tanh);
   v("model.max_positions", m.max_positions, count_from(0));
+  v("model.token_types", m.token_types, count_from(0));
   v("model.dropout", m.dropout, kBelowOne);
   v("model.init", m.init);
   v("model.init_stddev", m.init_stddev, kPositive);
@@ -169,6 +170,10 @@ void for_each_key(R& r, V&& v) {
   v("data.fim.prefix", r.data.fim.prefix);
   v("data.fim.middle", r.data.fim.middle);
   v("data.fim.suffix", r.data.fim.suffix);
+  v("data.mlm.rate", r.data.mlm.rate, kShare);
+  v("data.mlm.random", r.data.mlm.random, kShare);
+  v("data.mlm.keep", r.data.mlm.keep, kShare);
+  v("data.mlm.mask", r.data.mlm.mask);
   v("data.curriculum.by", r.data.curriculum.by);
   v("data.curriculum.epochs", r.data.curriculum.epochs, count_from(1));
 

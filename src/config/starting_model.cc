@@ -33,7 +33,7 @@ void start_from_model(Recipe& recipe, const Model* preset, const Leaves& leaves)
   Model m = *preset;
   if ((given("embed") || given("heads")) && preset->head_dim == preset->embed / preset->heads) m.head_dim = 0;
   if (given("heads") && preset->kv_heads == preset->heads) m.kv_heads = 0;
-  if (given("embed") && preset->family == Family::Gpt2 && preset->ffn == 4 * preset->embed) m.ffn = 0;
+  if (given("embed") && has_learned_positions(preset->family) && preset->ffn == 4 * preset->embed) m.ffn = 0;
   const Mla& mla = preset->mla;
   if ((given("mla.nope_dim") || given("mla.rope_dim")) && preset->head_dim == mla.nope_dim + mla.rope_dim)
     m.head_dim = 0;

@@ -25,4 +25,9 @@ TokenizerSize tokenizer_size(const std::string& name_or_path) {
   return known[name_or_path] = size;
 }
 
+int64_t ids_needed(const std::string& name_or_path, Family family) {
+  if (family == Family::Bert && name_or_path == "bytes") return kByteMask + 1;
+  return tokenizer_size(name_or_path).ids;
+}
+
 }  // namespace quintet::config

@@ -119,11 +119,12 @@ std::optional<Mixture::Pick> Batches::pick(int64_t step, int64_t sequence) const
 
 int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& out) const {
   const int64_t seq_len = mixture_.seq_len();
-  for (const auto& buffer :
-       {out.ids, out.labels, out.positions, out.documents, out.samples, out.next_ids, out.next_labels})
+  for (const auto& buffer : {out.ids, out.labels, out.positions, out.documents, out.samples, out.next_ids,
+                             out.next_labels, out.token_types})
     QUINTET_CHECK(buffer.empty() || static_cast<int64_t>(buffer.size()) == micro_tokens(),
                   "a buffer of {} elements for {} sequences of {} tokens", buffer.size(), layout_.micro,
                   seq_len);
+  std::ranges::fill(out.token_types, 0);
   int64_t valid = 0;
   for (int64_t i = 0; i < layout_.micro; ++i) {
     const int64_t sequence = sequence_at(step, place_of(micro_index, dp_index, i)),
@@ -162,11 +163,12 @@ int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
   const auto chosen = pick(step, sequence);
   if (!chosen) return 0;
   const MixtureSet::Found found = mixture_.find(*chosen);
-  if (!mask_) return found.dataset->valid_labels(found.index);
+  const int64_t place = position(step) + sequence;
+  if (!mask_) return found.dataset->valid_labels(found.index, place);
   int64_t valid = 0;
   for (int64_t at = 0; at < mixture_.seq_len(); ++at)
-    valid +=
-        found.dataset->has_label(found.index, at) && mask_({step, sequence, mixture_.number(*chosen), at});
+    valid += found.dataset->has_label(found.index, at, place) &&
+             mask_({step, sequence, mixture_.number(*chosen), at});
   return valid;
 }
 

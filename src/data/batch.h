@@ -38,6 +38,7 @@ struct MicroBatch {
   // Multi-token prediction: ids and labels of the next row of the same document; 0 and kIgnored where there
   // is none. Need ids, labels and documents.
   std::span<int32_t> next_ids, next_labels;
+  std::span<int32_t> token_types;  // of encoders: 0, documents have one part
 };
 
 // Identifies a label for a mask. `sequence` is g above; `sample` is Mixture::number; `position` is within the

@@ -234,6 +234,21 @@ void Dataset::each_span(int64_t sample, const F& visit) const {
   if (left > 0) visit(Span{-1, left});
 }
 
+template <class F>
+void Dataset::each_draw(int64_t sample, int64_t position, const F& visit) const {
+  thread_local std::vector<int32_t> tokens;
+  tokens.resize(static_cast<size_t>(seq_len_));
+  int64_t at = 0;
+  each_span(sample, [&](const Span& span) {
+    if (span.begin >= 0) corpus_.read(span.begin, std::span(tokens).first(static_cast<size_t>(span.inputs)));
+    for (int64_t i = 0; i < span.inputs && span.begin >= 0; ++i) {
+      const int32_t token = tokens[static_cast<size_t>(i)];
+      visit(static_cast<size_t>(at + i), token, masked_.draw(token, position, at + i));
+    }
+    at += span.inputs;
+  });
+}
+
 // Writes the rearranged tokens s[0 .. n) of a span, whose input i is s[i] and whose label i is s[i + 1].
 bool Dataset::rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
                         std::span<int32_t> labels) const {
@@ -322,6 +337,12 @@ void Dataset::fill(int64_t sample, const SampleView& view, int64_t position) con
     within += static_cast<int32_t>(n);
     at += n;
   });
+  if (!masked_.is_on() || (view.tokens.empty() && view.labels.empty())) return;
+  std::ranges::fill(view.labels, kIgnored);
+  each_draw(sample, position, [&](size_t i, int32_t token, const MaskedTokens::Draw& draw) {
+    if (!view.tokens.empty()) view.tokens[i] = draw.input;
+    if (!view.labels.empty() && draw.chosen) view.labels[i] = token;
+  });
 }
 
 void Dataset::will_read(int64_t sample) const {
@@ -338,9 +359,13 @@ Sample Dataset::get(int64_t sample, int64_t position) const {
   return out;
 }
 
-int64_t Dataset::valid_labels(int64_t sample) const {
+int64_t Dataset::valid_labels(int64_t sample, int64_t position) const {
   const auto trained = corpus_.trained();
   int64_t valid = 0;
+  if (masked_.is_on()) {
+    each_draw(sample, position, [&](size_t, int32_t, const auto& draw) { valid += draw.chosen; });
+    return valid;
+  }
   each_span(sample, [&](const Span& span) {
     if (span.begin < 0) return;
     valid += span.inputs - 1;
@@ -353,9 +378,15 @@ int64_t Dataset::valid_labels(int64_t sample) const {
   return valid;
 }
 
-bool Dataset::has_label(int64_t sample, int64_t at) const {
+bool Dataset::has_label(int64_t sample, int64_t at, int64_t position) const {
   QUINTET_CHECK(at >= 0 && at < seq_len_, "position {} is not below {}", at, seq_len_);
   bool has = false;
+  if (masked_.is_on()) {
+    each_draw(sample, position, [&](size_t i, int32_t, const auto& draw) {
+      if (static_cast<int64_t>(i) == at) has = draw.chosen;
+    });
+    return has;
+  }
   each_span(sample, [&](const Span& span) {
     if (at >= 0 && at < span.inputs && span.begin >= 0) {
       const int64_t label = at + 1 < span.inputs ? span.begin + at + 1 : span.next;
@@ -369,7 +400,7 @@ bool Dataset::has_label(int64_t sample, int64_t at) const {
 int64_t Dataset::visible_pairs(int64_t sample) const {
   int64_t pairs = 0, length = 0;
   const auto close = [&] {
-    pairs += length * (length + 1) / 2;
+    pairs += masked_.is_on() ? length * length : length * (length + 1) / 2;
     length = 0;
   };
   each_span(sample, [&](const Span& span) {
@@ -405,6 +436,10 @@ std::vector<SamplePart> Dataset::parts(int64_t sample) const {
 }
 
 bool Dataset::has_labels() const {
+  bool may = false;
+  for (int64_t sample = 0; masked_.is_on() && sample < count_ && !may; ++sample)
+    each_draw(sample, 0, [&](size_t, int32_t token, const auto&) { may = may || masked_.may_choose(token); });
+  if (masked_.is_on()) return may;
   for (int64_t sample = 0; sample < count_; ++sample)
     if (valid_labels(sample) > 0) return true;
   return false;

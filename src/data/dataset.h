@@ -12,6 +12,7 @@
 
 #include "data/best_fit.h"
 #include "data/corpus.h"
+#include "data/masked_tokens.h"
 
 namespace quintet::data {
 
@@ -69,22 +70,26 @@ class Dataset {
           config::LongDocuments policy);
 
   void set_fill_in_the_middle(const FillInTheMiddle& fim) { fim_ = fim; }
+  // Labels are then the chosen tokens themselves, not the tokens after them; attention is to both sides.
+  void set_masked_tokens(const MaskedTokens& masked) { masked_ = masked; }
 
   int64_t size() const { return count_; }
   int64_t seq_len() const { return seq_len_; }
   const Corpus& corpus() const { return corpus_; }
   const BestFit* best_fit() const { return packed_.get(); }
 
-  // Does not allocate. `position` in the global order is what fill-in-the-middle draws by.
+  // Does not allocate, but for one buffer per thread with masked tokens. `position` in the global order is
+  // what fill-in-the-middle and masked tokens are drawn by.
   void fill(int64_t sample, const SampleView& view, int64_t position = 0) const;
   Sample get(int64_t sample, int64_t position = 0) const;
   void will_read(int64_t sample) const;  // see Corpus::will_read
 
-  // Labels of a sample that are not ignored; reads no tokens and does not allocate.
-  int64_t valid_labels(int64_t sample) const;
+  // Labels of a sample that are not ignored. Reads no tokens and does not allocate, but with masked tokens,
+  // as fill() does.
+  int64_t valid_labels(int64_t sample, int64_t position = 0) const;
   // Whether the label at position `at` of a sample is valid.
-  bool has_label(int64_t sample, int64_t at) const;
-  // Pairs of positions of which the later one attends to the earlier: the cost of a sample's attention.
+  bool has_label(int64_t sample, int64_t at, int64_t position = 0) const;
+  // Pairs of positions of which the first attends to the second: the cost of a sample's attention.
   int64_t visible_pairs(int64_t sample) const;
   std::vector<SamplePart> parts(int64_t sample) const;
   int64_t first_document(int64_t sample) const;  // of the corpus
@@ -108,6 +113,9 @@ class Dataset {
   void each_span(int64_t sample, const F& visit) const;
   template <class F>
   void each_stream_span(int64_t sample, const F& visit) const;
+  // Visits at, token, draw of every position of a sample that is not padding.
+  template <class F>
+  void each_draw(int64_t sample, int64_t position, const F& visit) const;
   bool rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
                  std::span<int32_t> labels) const;
   size_t segment_of(int64_t at) const;
@@ -124,6 +132,7 @@ class Dataset {
   std::shared_ptr<const BestFit> packed_;
   int64_t tokens_, count_;  // of the stream
   FillInTheMiddle fim_;
+  MaskedTokens masked_;
 };
 
 struct Splits {

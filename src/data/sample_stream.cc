@@ -156,6 +156,7 @@ class SampleStream::Producer {
     }
     Dataset dataset(corpus.finish(), o_.seq_len, o_.separate_documents, 0, o_.window);
     if (o_.fim) dataset.set_fill_in_the_middle(*o_.fim);
+    dataset.set_masked_tokens(o_.masked);
     return std::make_shared<StreamWindow>(
         StreamWindow{std::move(dataset), std::move(origins), std::exchange(damaged_, 0)});
   }

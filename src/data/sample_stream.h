@@ -56,6 +56,7 @@ struct StreamOptions {
   bool skip_damaged = false;       // else a damaged record is a UserError
   std::string tokenizer_id;        // identifies the tokenizer's file, for the fingerprint
   std::optional<FillInTheMiddle> fim = {};
+  MaskedTokens masked = {};
   uint64_t seed = 0;
   int threads = 1;  // that tokenise
 };

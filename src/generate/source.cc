@@ -94,6 +94,11 @@ Source open_source(const base::Path& path, const SourceOptions& options) {
     base::fail_user(
         "{} has a model of its own program (model.family = \"custom\"): only that program can run it",
         path.string());
+  if (recipe.model.family == config::Family::Bert)
+    base::fail_user(
+        "{} is an encoder (model.family = \"bert\"): it predicts masked tokens from both sides, so it "
+        "neither continues nor scores text; 'quintet logits' writes what it predicts for given ids",
+        path.string());
   const int64_t tp = options.tp.value_or(recipe.parallel.tp);
   if (recipe.model.heads % tp != 0)
     base::fail_user("--tp {} does not divide the {} attention heads of {}", tp, recipe.model.heads,

@@ -93,6 +93,7 @@ ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) 
               {"packed", int64_t{options_.packed || o.chunk > 0}},
               {"deterministic", int64_t{options_.deterministic}}};
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
+  if (o.both_sides) attrs.set("both_sides", int64_t{1});
   const ValueId y = emit(kAttention, std::move(in), std::move(attrs));
   if (!o.sink.valid()) return y;
   const ValueId lse = graph_.nodes()[graph_.value(y).producer.index()].outputs[1];
@@ -127,23 +128,40 @@ ValueId Builder::dropout(ValueId x, double p) {
   return emit(kDropout, {x, samples(), positions_, dropout_key()}, {{"p", p}, {"salt", salt_++}});
 }
 
-void Builder::head(ValueId x, ValueId w, double soft_cap) {
+void Builder::head(ValueId x, ValueId w, double soft_cap, ValueId bias) {
   if (done_) base::fail_user("the model already has a head");
   done_ = true;
   soft_cap_ = soft_cap;
-  if (options_.mode == Mode::Infer) {
-    graph_.logits = emit(kLinear, {x, w});
-    if (soft_cap > 0) graph_.logits = emit(kSoftCap, {graph_.logits}, {{"cap", soft_cap}});
-    return;
-  }
-  if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) return emit_sample(x, w);
   head_x_ = x;
   head_w_ = w;
+  head_bias_ = bias;
+  if (options_.mode == Mode::Infer) graph_.logits = head_logits(-1);
+  if (options_.mode == Mode::Prefill || options_.mode == Mode::Decode) emit_sample(x);
+}
+
+ValueId Builder::head_logits(int row_group) {
+  return emit_logits(head_x_, head_w_, head_bias_, row_group).capped;
+}
+
+Builder::Logits Builder::emit_logits(ValueId x, ValueId w, ValueId bias, int row_group) {
+  const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {
+    Node& node = graph_.add_node(op, std::move(inputs), std::move(attrs), Phase::F, block_);
+    node.row_group = row_group;
+    return node.outputs[0];
+  };
+  ValueId raw = emit_row(kLinear, {x, w});
+  if (bias.valid()) raw = emit_row(kBiasAdd, {raw, bias});
+  return {raw, soft_cap_ > 0 ? emit_row(kSoftCap, {raw}, {{"cap", soft_cap_}}) : raw};
 }
 
 ValueId Builder::next_ids() {
   if (!next_ids_.valid()) next_ids_ = row_input(InputKind::NextIds);
   return next_ids_;
+}
+
+ValueId Builder::token_types() {
+  if (!token_types_.valid()) token_types_ = row_input(InputKind::TokenTypes);
+  return token_types_;
 }
 
 void Builder::next_token_loss(ValueId x, ValueId w, double weight) {
@@ -232,21 +250,22 @@ ValueId Builder::emit_head_loss(const Head& head, ValueId seed, int row_group, S
     node.row_group = row_group;
     return node.outputs;
   };
-  const Attrs cap = soft_cap_ > 0 ? Attrs{{"cap", soft_cap_}} : Attrs();
-  const ValueId raw = emit_row(kLinear, {head.x, head.w})[0];
-  const ValueId logits = soft_cap_ > 0 ? emit_row(kSoftCap, {raw}, cap)[0] : raw;
+  const auto [raw, logits] = emit_logits(head.x, head.w, head.bias, row_group);
   const ValueId max = emit_row(kRowMax, {logits})[0];
   const ValueId sums = emit_row(kRowSumExp, {logits, max, head.labels})[0];
   const auto loss = emit_row(kLossGrad, {logits, max, sums, head.labels, seed});
   if (options_.mode != Mode::Train) return loss[0];
-  const Param* w = graph_.find_param(head.w);
-  const bool dw = w != nullptr && w->trainable, dx = depends_on_trainable(head.x);
+  const auto trains = [&](ValueId v) {
+    const Param* p = v.valid() ? graph_.find_param(v) : nullptr;
+    return p != nullptr && p->trainable;
+  };
+  const bool dw = trains(head.w), db = trains(head.bias), dx = depends_on_trainable(head.x);
   ValueId dlogits = loss[1];
-  if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, raw}, cap)[0];
+  if (soft_cap_ > 0) dlogits = emit_row(kSoftCapDx, {dlogits, raw}, {{"cap", soft_cap_}})[0];
+  const Attrs out{{"out", std::string(base::to_string(options_.param_grad))}};
   if (dx) seeds.emplace_back(head.x, emit_row(kLinearDx, {dlogits, head.w})[0]);
-  if (dw)
-    seeds.emplace_back(head.w, emit_row(kLinearDw, {dlogits, head.x},
-                                        {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
+  if (dw) seeds.emplace_back(head.w, emit_row(kLinearDw, {dlogits, head.x}, out)[0]);
+  if (db) seeds.emplace_back(head.bias, emit_row(kSumRows, {dlogits}, out)[0]);
   return loss[0];
 }
 
@@ -259,7 +278,7 @@ void Builder::emit_loss() {
   const ValueId seed = graph_.add_input({.kind = InputKind::Seed}, {DType::F64, {}});
   graph_.row_chunk = options_.loss_chunk;
   Seeds seeds;
-  graph_.loss = emit_head_loss({head_x_, head_w_, labels_}, seed, 0, seeds);
+  graph_.loss = emit_head_loss({head_x_, head_w_, labels_, 1, head_bias_}, seed, 0, seeds);
   if (options_.mode != Mode::Train) return;
   for (size_t i = 0; i < next_heads_.size(); ++i) {
     const ValueId weighted = emit(kScale, {seed}, {{"factor", next_heads_[i].weight}});

@@ -80,7 +80,8 @@ class Builder {
   ValueId labels() const { return labels_; }
   ValueId positions() const { return positions_; }
   ValueId documents() const { return documents_; }
-  ValueId next_ids();  // InputKind::NextIds
+  ValueId next_ids();     // InputKind::NextIds
+  ValueId token_types();  // InputKind::TokenTypes
   const BuildOptions& options() const { return options_; }
 
   // Blocks are the units in which parameters are gathered and gradients reduced. Label 0 is open at the
@@ -112,9 +113,10 @@ class Builder {
     int64_t window = 0;  // 0: unlimited
     double scale = 1.0;
     double dropout = 0.0;
-    double soft_cap = 0.0;  // scores become cap * tanh(score / cap); 0: none
-    int64_t chunk = 0;      // queries see keys of their own chunk of a document only; 0: of all
-    ValueId sink = {};      // [heads]: the score of one more key, of value 0
+    double soft_cap = 0.0;    // scores become cap * tanh(score / cap); 0: none
+    int64_t chunk = 0;        // queries see keys of their own chunk of a document only; 0: of all
+    ValueId sink = {};        // [heads]: the score of one more key, of value 0
+    bool both_sides = false;  // queries see later keys too; not with a window, nor with a cache
   };
   ValueId attention(ValueId q, ValueId k, ValueId v, AttentionOptions options);
   enum class Gate : uint8_t { Silu, Gelu };
@@ -186,9 +188,9 @@ class Builder {
                     SumKind as = SumKind::BalanceLoss);
   void z_loss(ValueId logits, double coefficient);
 
-  // Ends the model: x[tokens, embed] against w[vocab, embed], the logits capped softly (0: not). In mode
-  // Infer the graph's result is the logits.
-  void head(ValueId x, ValueId w, double soft_cap = 0);
+  // Ends the model: x[tokens, embed] against w[vocab, embed], plus a bias[vocab] if there is one, the logits
+  // capped softly (0: not). In mode Infer the graph's result is the logits.
+  void head(ValueId x, ValueId w, double soft_cap = 0, ValueId bias = {});
   // In training only, before head(): the loss of a second head of the same form against the labels of the
   // next rows is added, times `weight` (multi-token prediction). Its value is a step sum.
   void next_token_loss(ValueId x, ValueId w, double weight);
@@ -206,7 +208,7 @@ class Builder {
   ValueId cached_attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options);
   ValueId sequences();
   ValueId page_table();
-  void emit_sample(ValueId x, ValueId w);
+  void emit_sample(ValueId x);
   void emit_scores();
   void assign_groups();
   [[noreturn]] void fail_unmatched(std::string_view pattern) const;
@@ -215,7 +217,13 @@ class Builder {
   struct Head {
     ValueId x, w, labels;
     double weight = 1;
+    ValueId bias = {};
   };
+  struct Logits {
+    ValueId raw, capped;  // before and after the soft cap; the same without one
+  };
+  Logits emit_logits(ValueId x, ValueId w, ValueId bias, int row_group);
+  ValueId head_logits(int row_group);                      // of head()
   using Seeds = std::vector<std::pair<ValueId, ValueId>>;  // a value and its gradient
   ValueId emit_head_loss(const Head& head, ValueId seed, int row_group, Seeds& seeds);
   bool depends_on_trainable(ValueId x) const;
@@ -227,8 +235,8 @@ class Builder {
 
   BuildOptions options_;
   Graph graph_;
-  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_, sequences_,
-      page_table_, next_ids_;
+  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_, head_bias_,
+      sequences_, page_table_, next_ids_, token_types_;
   std::vector<Head> next_heads_;
   std::vector<ValueId> losses_;  // auxiliary
   int block_ = 0;

@@ -26,6 +26,8 @@ ValueId Builder::page_table() {
 
 // Prefill: stores K and V; the model then attends to them as it does in training. Decode: the result.
 ValueId Builder::cached_attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& o) {
+  if (o.both_sides)
+    base::fail_user("attention that sees later tokens has no cache: a new token would change all before it");
   const CacheShape& c = options_.cache;
   const int64_t number = salt_;  // of the attention within the model
   const ValueId table = page_table(), sequence = sequences();
@@ -53,9 +55,9 @@ ValueId Builder::cached_attention(ValueId q, ValueId k, ValueId v, const Attenti
   return emit(kAttentionSink, {y, lse, o.sink});
 }
 
-void Builder::emit_sample(ValueId x, ValueId w) {
+void Builder::emit_sample(ValueId x) {
   const Sampling& s = options_.sampling;
-  const int64_t vocab = graph_.type(w).size(0);
+  const int64_t vocab = graph_.type(head_w_).size(0);
   ValueId sample = samples(), position = positions_, sequence = sequences();
   std::vector<ValueId> more;
   if (s.repetition_penalty != 1) {
@@ -73,8 +75,7 @@ void Builder::emit_sample(ValueId x, ValueId w) {
     position = emit(kTakeRows, {position, last});
     sequence = emit(kTakeRows, {sequence, last});
   }
-  ValueId logits = emit(kLinear, {x, w});
-  if (soft_cap_ > 0) logits = emit(kSoftCap, {logits}, {{"cap", soft_cap_}});
+  const ValueId logits = emit_logits(x, head_w_, head_bias_, -1).capped;
   std::vector<ValueId> in = {logits, sample, position};
   if (!more.empty()) in.insert(in.end(), {more[0], more[1], sequence});
   graph_.logits = emit(kSample, std::move(in),
@@ -96,8 +97,7 @@ void Builder::emit_scores() {
     return node.outputs[0];
   };
   graph_.row_chunk = options_.loss_chunk;
-  ValueId logits = emit_row(kLinear, {head_x_, head_w_});
-  if (soft_cap_ > 0) logits = emit_row(kSoftCap, {logits}, {{"cap", soft_cap_}});
+  const ValueId logits = head_logits(0);
   const ValueId max = emit_row(kRowMax, {logits});
   const ValueId sums = emit_row(kRowSumExp, {logits, max, labels_});
   graph_.logits = emit_row(kLogProb, {max, sums, labels_});

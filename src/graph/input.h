@@ -16,6 +16,7 @@ enum class InputKind : uint8_t {
   Samples,
   NextIds,     // the ids of the next row of the same document; 0 where there is none
   NextLabels,  // its labels; -1 where there is none
+  TokenTypes,  // of an encoder: the part of a document that a token belongs to; 0 in data of one part
   // scalars
   Seed,        // f64: the gradient of the loss with respect to itself
   DropoutKey,  // i64

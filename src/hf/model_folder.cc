@@ -64,10 +64,14 @@ void ModelFolder::check(const config::Model& model, int64_t predict_layers) {
       problems.push_back(
           fmt::format("{} has type {}; expected f64, f32, bf16 or f16", t.name, to_string(found->dtype)));
   }
+  if (model.tied)
+    for (const config::HfWeight& row : map_->family().weights(model))
+      if (row.ours == "head.weight" && row.theirs.starts_with('/'))
+        tied_heads_.push_back(map_->outer_name(row.theirs.substr(1)));
   int64_t left_out = 0, of_other_parts = 0;
   for (const TensorInfo& t : source_->tensors()) {
     if (used.contains(t.name)) continue;
-    bool known = model.tied && t.name == map_->outer_name("lm_head.weight");
+    bool known = std::ranges::count(tied_heads_, t.name) > 0;
     for (const std::string_view pattern : map_->family().unused)
       known = known || base::glob_match(pattern, t.name);
     if (is_of_other_part(map_->family(), t)) known = true, ++of_other_parts;
@@ -110,21 +114,25 @@ void ModelFolder::check_copies() {
   const auto stored = [&](const std::string& ours) -> const TensorInfo& {
     return *source_->find(map_->theirs()[map_->find(ours)->front().theirs].name);
   };
-  const TensorInfo* const head = source_->find(map_->outer_name("lm_head.weight"));
-  if (head != nullptr && map_->find("embed.weight") != nullptr && map_->find("head.weight") == nullptr &&
-      !is_equal(*head, stored("embed.weight")))
-    base::fail_user(
-        "'{}': config.json has tie_word_embeddings = true, but lm_head.weight differs from {}; set it to "
-        "false to train both, or remove lm_head.weight",
-        source_->path().string(), stored("embed.weight").name);
+  for (const std::string& name : tied_heads_) {
+    const TensorInfo* const head = source_->find(name);
+    if (head != nullptr && map_->find("embed.weight") != nullptr && !is_equal(*head, stored("embed.weight")))
+      base::fail_user(
+          "'{}': config.json has tie_word_embeddings = true, but {} differs from {}; set it to false to "
+          "train both, or remove {}",
+          source_->path().string(), name, stored("embed.weight").name, name);
+  }
   for (const TheirTensor& t : map_->theirs()) {
     if (!t.copy) continue;
     const TensorInfo& original = stored(map_->ours()[t.links[0].ours].name);
     if (!is_equal(*source_->find(t.name), original))
       base::fail_user(
-          "'{}': {} differs from {}; multi-token prediction shares the model's embedding and head. Leave "
-          "model.mtp.layers out to train without it",
-          source_->path().string(), t.name, original.name);
+          "'{}': {} differs from {}, but the model has one parameter for both{}", source_->path().string(),
+          t.name, original.name,
+          t.name.starts_with(map_->prefix() + "layers.")
+              ? ": multi-token prediction shares its embedding and head. Leave model.mtp.layers out to train "
+                "without it"
+              : "");
   }
 }
 

@@ -37,6 +37,7 @@ class ModelFolder {
   std::unique_ptr<TensorSource> source_;
   std::unique_ptr<NameMap> map_;
   std::vector<std::string> notes_;
+  std::vector<std::string> tied_heads_;  // names that files may have for a head that is the embedding
 };
 
 }  // namespace quintet::hf

@@ -13,7 +13,8 @@ namespace quintet::kernels {
 // key_documents and key_positions are given for whole sequences, in order k_rows.whole().
 //
 // With i and j the positions of a query and a key in their common sequence, the query sees the key when
-// j <= i, documents[i] == key_documents[j], and i - j < window (window 0: no limit). A row with a negative
+// j <= i (unless both_sides), documents[i] == key_documents[j], and i - j < window (window 0: no limit; only
+// with causality). A row with a negative
 // document is padding: as a query its output is 0, its lse is -inf and it gives no gradient; as a key it is
 // never seen. The same holds for a query that sees none of the given keys. Local query head h reads KV head
 // h * kv_heads / heads; heads must be a multiple of kv_heads.
@@ -31,6 +32,7 @@ struct AttentionGeometry {
   int64_t dk_stride = 0;
   int64_t dv_stride = 0;
   int64_t window = 0;
+  bool both_sides = false;                 // queries see the keys after them too (CPU kernels)
   double scale = 1.0;                      // scores are scale * q.k
   double soft_cap = 0.0;                   // above 0: cap * tanh(scale * q.k / cap) instead
   const int32_t* documents = nullptr;      // [rows of q]; null, both: each sequence is one document

@@ -58,6 +58,9 @@ graph::Graph build(const config::Model& model, const graph::BuildOptions& option
     case config::Family::Neox:
       build_gpt2(builder, model);
       break;
+    case config::Family::Bert:
+      build_bert(builder, model);
+      break;
     case config::Family::Custom:
       base::fail_user("model.family is \"custom\", and no model was supplied (docs/api.md)");
   }

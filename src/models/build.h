@@ -24,7 +24,10 @@
 // With multi-token prediction, a block blocks.{layers}, which also has
 //   blocks.{i}.embed_norm.weight, hidden_norm.weight, final_norm.weight [embed]
 //   blocks.{i}.join_embed.weight, join_hidden.weight [embed, embed]
-// Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2 and neox.
+// Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2, neox and bert.
+// bert: token_types.weight [types, embed]; embed_norm.weight [embed]; attn_norm and ffn_norm follow the
+// residual sums; instead of final_norm head_transform.weight [embed, embed], head_norm.weight [embed];
+// head.bias [vocab]
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.
 #pragma once

@@ -4,8 +4,6 @@
 // feed-forward network may read the same input.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/error.h"
 #include "models/families.h"
 #include "models/rope_frequencies.h"
@@ -63,38 +61,13 @@ class Gpt2 {
 
   DimSize vocab() const { return {Dim::Vocab, m_.vocab}; }
   DimSize embed() const { return {Dim::Embed, m_.embed}; }
-  DimSize ffn() const { return {Dim::Ffn, m_.ffn}; }
-  DimSize heads() const { return {Dim::Heads, m_.heads}; }
-  DimSize kv_heads() const { return {Dim::KvHeads, m_.kv_heads}; }
-  DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
-
-  ValueId norm(ValueId x, const std::string& name) {
-    const ValueId weight = b_.norm_weight(name + "weight", embed());
-    return b_.layer_norm(x, weight, b_.bias(name + "bias", {embed()}), m_.norm_eps);
-  }
-
+  ValueId norm(ValueId x, const std::string& name) { return layer_norm(b_, m_, x, name); }
   ValueId attention(ValueId x, const std::string& name) {
-    // Q, K and V are declared consecutively, so that a layout can store them contiguously.
-    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, init_stddev(m_));
-    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
-    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, init_stddev(m_));
-    ValueId q = b_.linear(x, wq, b_.bias(name + "wq.bias", {heads(), head_dim()}));
-    ValueId k = b_.linear(x, wk, b_.bias(name + "wk.bias", {kv_heads(), head_dim()}));
-    const ValueId v = b_.linear(x, wv, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
-    if (rotary()) q = b_.rope(q, rope_.inv_freq, rope_.scale), k = b_.rope(k, rope_.inv_freq, rope_.scale);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
-    const ValueId o = b_.attention(q, k, v, {.scale = scale, .dropout = m_.dropout});
-    const ValueId wo = b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_));
-    return b_.dropout(b_.linear(o, wo, b_.bias(name + "wo.bias", {embed()})), m_.dropout);
+    return biased_attention(b_, m_, x, name, {.rope = rotary() ? &rope_ : nullptr});
   }
-
   ValueId feed_forward(ValueId x, const std::string& name) {
-    const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, init_stddev(m_));
-    const ValueId hidden =
-        b_.gelu(b_.linear(x, up, b_.bias(name + "up.bias", {ffn()})),
-                rotary() && !m_.gelu_tanh ? Builder::GeluForm::Erf : Builder::GeluForm::Tanh);
-    const ValueId down = b_.weight(name + "down.weight", {embed(), ffn()}, residual_stddev(m_));
-    return b_.dropout(b_.linear(hidden, down, b_.bias(name + "down.bias", {embed()})), m_.dropout);
+    return biased_feed_forward(b_, m_, x, name,
+                               rotary() && !m_.gelu_tanh ? Builder::GeluForm::Erf : Builder::GeluForm::Tanh);
   }
 
   Builder& b_;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "graph/ops/attention.h"
 #include "program/ledger.h"
 #include "sim/time_breakdown.h"
 
@@ -33,6 +34,7 @@ double keys_of(const Instr& instr) {
 
 // The keys that a query sees on average, where a sequence is one document.
 double mean_keys_of(const Instr& instr) {
+  if (graph::sees_both_sides(instr.attrs)) return keys_of(instr);
   const double most = keys_of(instr), seq_len = static_cast<double>(instr.attrs.integer("seq_len"));
   return (most * (most + 1) / 2 + (seq_len - most) * most) / seq_len;
 }
@@ -185,7 +187,7 @@ double Durations::compute_seconds(const Instr& instr) const {
          .head_dim = instr.in[0].type.size(2),
          .backward = instr.op->pass != graph::OpPass::Forward,
          .arithmetic = own,
-         .keys = keys,
+         .keys = graph::sees_both_sides(instr.attrs) ? 0 : keys,
          .tensor_cores = !machine_.plain_attention || !machine_.plain_attention(instr),
          .documents = documents && share < 1},
         device, machine_.stack);

@@ -52,6 +52,7 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& pa
         if (spec.kind == InputKind::Labels) data[i] = token(i + 1);
         if (spec.kind == InputKind::NextIds) data[i] = token(i + 1);
         if (spec.kind == InputKind::NextLabels) data[i] = token(i + 2);
+        if (spec.kind == InputKind::TokenTypes) data[i] = 0;
         if (spec.kind == InputKind::Positions) data[i] = packed.positions[static_cast<size_t>(i)];
         if (spec.kind == InputKind::Documents) data[i] = packed.documents[static_cast<size_t>(i)];
         if (spec.kind == InputKind::Samples)

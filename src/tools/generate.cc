@@ -224,7 +224,9 @@ std::string to_json(const generate::Evaluation& e) {
 }
 
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
-  const bool refused = recipe.model.attention_sinks || recipe.model.attention_chunk > 0;  // by graph::Builder
+  const bool refused = recipe.model.attention_sinks ||
+                       recipe.model.attention_chunk > 0 ||  // by graph::Builder
+                       recipe.model.family == config::Family::Bert;
   if (tokens == 0 || refused) return std::nullopt;
   const base::Path saved = checkpoint::find_checkpoint(train::checkpoint_folder(recipe));
   const double parameters = static_cast<double>(parameters_in(checkpoint::Reader(saved).manifest()));

@@ -139,7 +139,7 @@ LedgerRow DataLedger::row(int64_t step, int64_t sequence) const {
                 .set = pick->set,
                 .sample = pick->sample,
                 .epoch = pick->epoch,
-                .labels = found.dataset->valid_labels(found.index),
+                .labels = found.dataset->valid_labels(found.index, data_.train.position(step) + sequence),
                 .parts = found.dataset->parts(found.index)};
   if (!found.window) return row;
   // Documents of a stream are records of its files.

@@ -67,6 +67,8 @@ double mean_visible_keys(const std::vector<int64_t>& lengths, const config::Reci
   double keys = 0;
   for (const int32_t place : pack_documents(lengths, sequences, seq_len).positions)
     keys += static_cast<double>(window > 0 ? std::min<int64_t>(place + 1, window) : place + 1);
+  // In a document of n tokens, causal queries see n (n + 1) / 2 keys, those of an encoder n^2.
+  if (recipe.model.family == config::Family::Bert) keys = 2 * keys - static_cast<double>(sequences * seq_len);
   return keys / static_cast<double>(sequences * seq_len);
 }
 

@@ -401,7 +401,11 @@ config::Recipe on_one_rank(config::Recipe r) {
 
 data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
   const auto split = [&](const data::Corpus& corpus) {
-    return data::make_splits(corpus, train::dataset_options(recipe)).train;
+    data::Dataset dataset = data::make_splits(corpus, train::dataset_options(recipe)).train;
+    if (recipe.model.family == config::Family::Bert)
+      dataset.set_masked_tokens(
+          train::masked_tokens(recipe, *tokenizer::load_tokenizer(recipe.data.tokenizer), "data.mlm"));
+    return dataset;
   };
   if (!synthetic && !recipe.data.path.empty()) {
     const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);

@@ -41,6 +41,7 @@ void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows
   if (input.spec.kind == InputKind::Samples) batch.samples = span;
   if (input.spec.kind == InputKind::NextIds) batch.next_ids = span;
   if (input.spec.kind == InputKind::NextLabels) batch.next_labels = span;
+  if (input.spec.kind == InputKind::TokenTypes) batch.token_types = span;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "config/batch_ramp.h"
 #include "config/blend_shares.h"
 #include "config/codes.h"
+#include "config/tokenizer_size.h"
 #include "data/arrow_file.h"
 #include "data/chat_source.h"
 #include "data/npy_file.h"
@@ -80,11 +81,12 @@ class CorpusReader {
   // The streams of a set of text; null for token files, which are mapped.
   std::optional<data::MixtureSet::Streams> streams(const std::vector<std::string>& path,
                                                    const std::optional<data::FillInTheMiddle>& fim,
-                                                   std::string_view name) {
+                                                   const data::MaskedTokens& masked, std::string_view name) {
     const std::vector<base::Path> paths = paths_of(path);
     if (data::is_tokenised(paths)) return std::nullopt;
     data::StreamOptions options = stream_options(paths, name);
     options.fim = fim;
+    options.masked = masked;
     data::MixtureSet::Streams streams;
     for (; options.part < options.parts; ++options.part)
       streams.push_back(std::make_shared<data::SampleStream>(options));
@@ -268,6 +270,15 @@ data::FillInTheMiddle fim_of(const config::Recipe& recipe, const tokenizer::Toke
           .key = base::stream_key(static_cast<uint64_t>(recipe.run.seed), "data.fim")};
 }
 
+// Masked tokens of text whose tokens are all trained.
+void require_plain(const config::Recipe& recipe, const data::Corpus& corpus) {
+  if (recipe.model.family == config::Family::Bert && !corpus.trained().empty())
+    base::fail_user(
+        "'{}' has a .mask that says which tokens are trained, but family bert chooses them itself: remove "
+        "the .mask",
+        corpus.name());
+}
+
 // ---- sets
 
 struct NamedCorpus {
@@ -279,9 +290,11 @@ class DataMaker {
  public:
   explicit DataMaker(const config::Recipe& recipe) : recipe_(recipe) {}
 
-  // The tokenizer, if documents are rearranged.
+  // The tokenizer, if documents are rearranged or tokens masked.
   void set_tokenizer(const tokenizer::Tokenizer& tokenizer) {
     if (recipe_.data.fim.rate > 0) fim_ = fim_of(recipe_, tokenizer);
+    masked_ = masked_tokens(recipe_, tokenizer, "data.mlm");
+    eval_masked_ = masked_tokens(recipe_, tokenizer, "data.mlm/eval");
   }
 
   // Splits a training set; what is held out becomes an evaluation set.
@@ -290,7 +303,9 @@ class DataMaker {
     if (recipe_.data.fim.rate > 0 && !set.corpus.trained().empty())
       base::fail_user("data.fim.rate: '{}' has a .mask, whose tokens cannot be rearranged",
                       set.corpus.name());
+    require_plain(recipe_, set.corpus);
     data::Splits splits = data::make_splits(set.corpus, dataset_options(recipe_));
+    splits.train.set_masked_tokens(masked_);
     require_labels(splits.train);
     data::Sampler sampler = sampler_of(recipe_, splits.train, stream);
     if (fim_) splits.train.set_fill_in_the_middle(*fim_);
@@ -314,9 +329,11 @@ class DataMaker {
   }
 
   const std::optional<data::FillInTheMiddle>& fim() const { return fim_; }
+  const data::MaskedTokens& masked() const { return masked_; }
 
   void add_eval_set(const NamedCorpus& set) {
     check_corpus(recipe_, set.corpus);
+    require_plain(recipe_, set.corpus);
     data::DatasetOptions options = dataset_options(recipe_);
     options.validation_fraction = 0;
     data::Splits splits = data::make_splits(set.corpus, options);
@@ -347,6 +364,7 @@ class DataMaker {
  private:
   void add_eval(std::string name, data::Dataset dataset) {
     const int64_t micro = recipe_.batch.micro, dp = recipe_.parallel.dp();
+    dataset.set_masked_tokens(eval_masked_);
     const data::Sampler stored(static_cast<uint64_t>(recipe_.run.seed), dataset.size(),
                                data::Order::Sequential);
     evals_.push_back({std::move(name),
@@ -373,6 +391,7 @@ class DataMaker {
 
   const config::Recipe& recipe_;
   std::optional<data::FillInTheMiddle> fim_;
+  data::MaskedTokens masked_, eval_masked_;
   std::vector<data::MixtureSet> sets_;
   std::vector<EvalData> evals_;
   std::vector<std::pair<std::string, data::Dataset>> later_;
@@ -394,6 +413,33 @@ data::DatasetOptions dataset_options(const config::Recipe& recipe) {
                                .validation_fraction = recipe.data.validation_fraction};
   if (recipe.data.packing == config::Packing::BestFit) options.best_fit = recipe.data.long_documents;
   return options;
+}
+
+data::MaskedTokens masked_tokens(const config::Recipe& recipe, const tokenizer::Tokenizer& tokenizer,
+                                 std::string_view stream) {
+  if (recipe.model.family != config::Family::Bert) return {};
+  const config::Mlm& mlm = recipe.data.mlm;
+  const bool is_bytes = tokenizer.name() == "bytes";
+  const auto mask = is_bytes ? std::optional(config::kByteMask) : tokenizer.id(mlm.mask);
+  if (!mask)
+    base::fail_user(
+        "data.mlm.mask: tokenizer \"{}\" has no token \"{}\"; name its mask token, or train a tokenizer with "
+        "one: 'quintet tokenizer train --special \"{}\"'",
+        recipe.data.tokenizer, mlm.mask, mlm.mask);
+  if (is_bytes && mlm.mask != config::Mlm().mask)
+    base::fail_user(
+        "data.mlm.mask: the byte tokenizer has no token \"{}\"; its mask is id {}: remove the key", mlm.mask,
+        config::kByteMask);
+  auto special = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(tokenizer.vocab_size()));
+  for (size_t id = 0; id < special->size(); ++id)
+    (*special)[id] = tokenizer.is_special(static_cast<int32_t>(id)) ? 1 : 0;
+  return {.rate = mlm.rate,
+          .random = mlm.random,
+          .keep = mlm.keep,
+          .mask = *mask,
+          .vocab = tokenizer.vocab_size(),
+          .key = base::stream_key(static_cast<uint64_t>(recipe.run.seed), stream),
+          .special = std::move(special)};
 }
 
 int64_t EvalData::batches_read(const config::Recipe& recipe) const {
@@ -424,7 +470,7 @@ RunData load_data(const config::Recipe& recipe, HostShare* share) {
   const auto add = [&](const std::string& name, const std::vector<std::string>& path,
                        const std::string& order) {
     if (recipe.data.stream) {
-      if (auto streams = reader.streams(path, maker.fim(), name)) {
+      if (auto streams = reader.streams(path, maker.fim(), maker.masked(), name)) {
         std::optional<data::Corpus> held_out;
         if (recipe.data.validation_fraction > 0 && recipe.eval.every > 0)
           held_out =

@@ -3,10 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/recipe.h"
 #include "data/batch.h"
+#include "tokenizer/tokenizer.h"
 #include "train/host_share.h"
 
 namespace quintet::train {
@@ -40,6 +42,10 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);
 std::vector<data::BatchStart> batch_starts(const config::Recipe& recipe);
 // How a recipe cuts a corpus into samples.
 data::DatasetOptions dataset_options(const config::Recipe& recipe);
+// How tokens of a recipe's data are masked; off unless the model is an encoder. `stream` names the random
+// numbers. UserError when the tokenizer has no mask token.
+data::MaskedTokens masked_tokens(const config::Recipe& recipe, const tokenizer::Tokenizer& tokenizer,
+                                 std::string_view stream);
 // UserError unless every path of the recipe's data exists. Reads nothing.
 void require_data(const config::Recipe& recipe);
 

@@ -126,6 +126,11 @@ class Header {
     if (const config::Fim& fim = r_.data.fim; fim.rate > 0)
       line("fim", "{:g} % of the documents fill in the middle, {:g} % of those suffix first", 100 * fim.rate,
            100 * fim.suffix_first);
+    if (r_.model.family == config::Family::Bert) {
+      const config::Mlm& m = r_.data.mlm;
+      line("mlm", "{:g} % of the tokens are predicted: {:g} % of them masked, {:g} % random, {:g} % kept",
+           100 * m.rate, 100 * (1 - m.random - m.keep), 100 * m.random, 100 * m.keep);
+    }
     if (const config::Curriculum& c = r_.data.curriculum; !c.by.empty())
       line("curriculum", "{} in ascending order of {}, then shuffled", counted(c.epochs, "epoch"), c.by);
     if (r_.eval.every > 0) {

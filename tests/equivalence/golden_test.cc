@@ -54,6 +54,7 @@ config::Model model_of(const Json& j) {
   config::Model m;
   m.family = j["family"] == "gpt2"   ? config::Family::Gpt2
              : j["family"] == "neox" ? config::Family::Neox
+             : j["family"] == "bert" ? config::Family::Bert
                                      : config::Family::Llama;
   m.layers = j["layers"];
   m.embed = j["embed"];
@@ -69,6 +70,7 @@ config::Model model_of(const Json& j) {
   m.qkv_bias = j["qkv_bias"];
   m.qk_norm = j["qk_norm"];
   m.max_positions = j["max_positions"];
+  m.token_types = j.value("token_types", int64_t{0});
   m.norms = j.value("norms", "pre") == "pre" ? config::NormPlaces::Pre
             : j["norms"] == "post"           ? config::NormPlaces::Post
                                              : config::NormPlaces::Both;
@@ -178,6 +180,12 @@ std::vector<config::Parallel> layouts_of(const config::Model& model) {
       {.cp = 2, .cp_method = ContextMethod::Ring},
       {.cp = 2, .cp_method = ContextMethod::Ulysses},
   };
+  if (model.family ==
+      config::Family::Bert) {  // the vocabulary has one row of padding on the last tensor rank
+    layouts.push_back({.tp = 4});
+    layouts.push_back({.tp = 2, .cp = 2, .cp_method = ContextMethod::Ring});
+    layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {1, 1}});
+  }
   if (model.mtp.layers > 0) layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {1, 0}});
   if (model.moe.experts == 0) return layouts;
   layouts.push_back({.tp = 2, .etp = 2});
@@ -253,9 +261,9 @@ TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
 INSTANTIATE_TEST_SUITE_P(All, Golden,
                          testing::Values("gemma2", "gemma3", "olmo2", "smollm3", "neox", "neox_sequential",
                                          "llama", "llama3_rope_tied", "yarn_rope", "qwen2", "qwen3",
-                                         "mistral", "packed_documents", "gpt2", "mixtral", "top_k_first",
-                                         "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank",
-                                         "deepseek_mtp", "llama_mtp"),
+                                         "mistral", "packed_documents", "gpt2", "bert", "bert_untied",
+                                         "mixtral", "top_k_first", "qwen_moe", "drop_by_position", "deepseek",
+                                         "latent_without_q_rank", "deepseek_mtp", "llama_mtp"),
                          [](const auto& info) { return info.param; });
 
 // Weights after three steps against torch.optim.Muon and AdamW (tests/golden/make_muon_golden.py): matrices

@@ -86,6 +86,7 @@ class Generator {
     }
     more.last_variations(r.model);
     if (experts) more.expert_variations_of_peers(r.model);
+    if (!experts && more.chance(1, 6)) more.encoder(r);
     return c;
   }
 
@@ -312,6 +313,32 @@ class Generator {
     if (x.balance_scope != BalanceScope::MicroBatch && chance(1, 3)) x.balance.micro_batch = 0.2;
     if (x.balance_scope != BalanceScope::Sequence && chance(1, 3)) x.balance.sequence = 0.1;
     if (x.balance_scope != BalanceScope::Global && chance(1, 3)) x.balance.global = 0.4;
+  }
+
+  // An encoder on masked tokens in place of the model, with its sizes.
+  void encoder(Recipe& r) {
+    config::Model& m = r.model;
+    const int64_t head_dim = m.mla.kv_rank > 0 || m.head_dim == 0 ? pick(3, 7) : m.head_dim;
+    config::Model e{.family = Family::Bert,
+                    .layers = m.layers,
+                    .embed = m.heads * head_dim,
+                    .ffn = m.ffn,
+                    .heads = m.heads,
+                    .kv_heads = m.heads,
+                    .head_dim = head_dim,
+                    .vocab = std::max<int64_t>(257, m.vocab),
+                    .tied = m.tied,
+                    .gelu_tanh = chance(1, 4),
+                    .max_positions = r.data.seq_len + pick(0, 3),
+                    .token_types = pick(1, 3),
+                    .dropout = chance(1, 2) ? 0.2 : 0.0,
+                    .init = config::InitScheme::Normal};
+    m = e;
+    r.data.mlm.rate = std::array{0.15, 0.5, 1.0}[static_cast<size_t>(pick(0, 2))];
+    if (chance(1, 3)) r.data.mlm.random = 0.4, r.data.mlm.keep = 0.3;
+    // Patterns of parameters that only other models have; a bias on K has no gradient but rounding errors.
+    if (!r.optimizer.groups.empty()) r.optimizer.groups = {};
+    if (r.optimizer.uses(OptimizerKind::Lion)) r.optimizer.kind = OptimizerKind::AdamW;
   }
 
   // Sizes of which at least some linears can be quantised.

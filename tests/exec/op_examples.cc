@@ -252,12 +252,14 @@ std::vector<OpExample> op_examples() {
   }
   // Attention with as many KV heads as query heads, half as many (also with a soft cap), and one; over whole
   // sequences, and over sequences of 4 and 12 rows in the row order of two context ranks.
+  // In place of a window of 0, a negative one: attention to both sides.
   for (const auto& [kv, soft_cap] : {std::pair{int64_t{4}, 0.0}, {2, 0.0}, {2, 0.3}, {1, 0.0}})
     for (const double dropout : {0.0, 0.25})
-      for (const int64_t window : {0, 2})
+      for (const int64_t window : {0, 2, -1})
         for (const auto& [cp, seq] : {std::pair{1, kSeq}, std::pair{2, int64_t{4}}, std::pair{2, kTokens}}) {
           const DimSize K{Dim::KvHeads, kv};
-          Attrs attrs = attention(seq, window, dropout, cp);
+          Attrs attrs = attention(seq, std::max<int64_t>(0, window), dropout, cp);
+          if (window < 0) attrs.set("both_sides", int64_t{1});
           if (soft_cap > 0) attrs.set("soft_cap", soft_cap);
           std::vector<HostTensor> tail = {documents, documents};
           if (dropout > 0) tail.insert(tail.end(), {samples, positions, positions, m.key()});

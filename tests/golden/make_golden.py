@@ -66,6 +66,14 @@ CASES = {
         "family": "neox", "kv_heads": 4, "head_dim": 8, "rotary_dim": 4, "parallel_blocks": True,
     },
     "neox_sequential": {"family": "neox", "kv_heads": 4},
+    # An encoder: documents, token types, and labels that are not the tokens after the inputs.
+    "bert": {
+        "family": "bert", "kv_heads": 4, "tied": True, "max_positions": 16, "rope_theta": 0.0, "token_types": 2, "norm_eps": 1e-12,
+        "document_lengths": [[12], [3, 1, 8]],
+    },
+    "bert_untied": {
+        "family": "bert", "kv_heads": 4, "max_positions": 13, "rope_theta": 0.0, "token_types": 3, "norm_eps": 1e-12, "vocab": 38,
+    },
     "mixtral": {"ffn": 10, "moe": {**MOE, "balance_loss": 0.3}},
     "top_k_first": {
         "ffn": 10, "moe": {**MOE, "order": "top_k_first", "balance_loss": 0.3, "balance_scope": "global", "z_loss": 0.2}
@@ -141,8 +149,10 @@ def shapes(g):
     e, h, kv, d, f = g["embed"], g["heads"], g["kv_heads"], g["head_dim"], g["ffn"]
     gpt2 = g["family"] != "llama"
     out = {"embed.weight": [g["vocab"], e]}
-    if g["family"] == "gpt2":
+    if g["family"] in ("gpt2", "bert"):
         out["positions.weight"] = [g["max_positions"], e]
+    if g["family"] == "bert":
+        out.update({"token_types.weight": [g["token_types"], e], "embed_norm.weight": [e], "embed_norm.bias": [e]})
     for i in range(g["layers"] + ("mtp" in g)):
         block = f"blocks.{i}."
         if i == g["layers"]:
@@ -185,6 +195,12 @@ def shapes(g):
             out[block + "ffn.down.bias"] = [e]
         if g["norms"] != "pre":
             out[block + "ffn_post_norm.weight"] = [e]
+    if g["family"] == "bert":
+        out.update({"head_transform.weight": [e, e], "head_transform.bias": [e], "head_norm.weight": [e], "head_norm.bias": [e],
+                    "head.bias": [g["vocab"]]})
+        if not g["tied"]:
+            out["head.weight"] = [g["vocab"], e]
+        return out
     out["final_norm.weight"] = [e]
     if gpt2:
         out["final_norm.bias"] = [e]
@@ -214,6 +230,9 @@ def batch(g):
                 t = len(labels)
                 positions.append(position)
                 documents.append(document)
+                if g["family"] == "bert":
+                    labels.append((5 * t + 2) % g["vocab"] if t % 3 == 1 else -1)
+                    continue
                 labels.append(-1 if position == length - 1 or t % 5 == 4 else tokens[t + 1])
     return tokens, labels, positions, documents
 
@@ -307,7 +326,7 @@ def attention(x, p, i, g, positions, documents):
     if g["qk_norm"]:
         q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"], g["norm_offset"])
         k = rms_norm(k, p[block + "attn.k_norm.weight"], g["norm_eps"], g["norm_offset"])
-    if g["family"] != "gpt2" and not (g["no_rope_every"] and (i + 1) % g["no_rope_every"] == 0):
+    if g["family"] not in ("gpt2", "bert") and not (g["no_rope_every"] and (i + 1) % g["no_rope_every"] == 0):
         r = {**g, "rope_theta": g["local_rope_theta"]} if windowed(g, i) and g["local_rope_theta"] else g
         q, k = rotate_first(q, positions, r), rotate_first(k, positions, r)
     group = g["heads"] // g["kv_heads"]  # query heads h * group .. share KV head h
@@ -339,7 +358,7 @@ def latent_attention(x, p, i, g, positions, documents):
 def mix(q, k, v, divisor, wo, i, g, positions, documents):
     scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / divisor, g["attention_soft_cap"])
     gap = positions[:, :, None] - positions[:, None, :]
-    seen = (gap >= 0) & (documents[:, :, None] == documents[:, None, :])
+    seen = ((gap >= 0) | (g["family"] == "bert")) & (documents[:, :, None] == documents[:, None, :])
     if windowed(g, i):
         seen &= gap < g["sliding_window"]  # a query sees itself and the window - 1 keys before it
     scores = scores.masked_fill(~seen[:, None], -math.inf)
@@ -486,11 +505,35 @@ def forward(g, p, tokens, labels, positions, documents):
     return loss_of(x, labels) / count, losses
 
 
+def token_types(g):
+    return [t // 2 % g["token_types"] for t in range(g["batch"] * g["seq"])]
+
+
+def forward_bert(g, p, tokens, labels, positions, documents):
+    def linear(x, name):
+        return x @ p[name + ".weight"].T + p[name + ".bias"]
+
+    def norm(x, name):
+        return layer_norm(x, p[name + ".weight"], p[name + ".bias"], g["norm_eps"])
+
+    types = torch.tensor(token_types(g)).reshape(tokens.shape)
+    x = p["embed.weight"][tokens] + p["positions.weight"][positions] + p["token_types.weight"][types]
+    x = norm(x, "embed_norm")
+    for i in range(g["layers"]):
+        block = f"blocks.{i}."
+        x = norm(x + attention(x, p, i, g, positions, documents) + p[block + "attn.wo.bias"], block + "attn_norm")
+        x = norm(x + linear(gelu_exact(linear(x, block + "ffn.up")), block + "ffn.down"), block + "ffn_norm")
+    x = norm(gelu_exact(linear(x, "head_transform")), "head_norm")
+    logits = x @ p["embed.weight" if g["tied"] else "head.weight"].T + p["head.bias"]
+    each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return (each * (labels >= 0)).sum() / (labels >= 0).sum(), {}
+
+
 def compute(case):
     g = {**LLAMA, **PLAIN, **CASES[case]}
     p = {name: weights(name, shape) for name, shape in shapes(g).items()}
     flat = batch(g)
-    loss, losses = forward(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
+    loss, losses = (forward_bert if g["family"] == "bert" else forward)(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
     (loss + sum(losses.values())).backward()
     return g, p, flat, loss, losses
 
@@ -506,6 +549,8 @@ def write(case):
         "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens,
         "labels": labels, "positions": positions, "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
     }
+    if g["family"] == "bert":
+        head["token_types"] = token_types(g)
     if "moe" in g:
         head.update({name: losses[name].item() for name in ("balance_loss", "z_loss")})
     if "mtp" in g:

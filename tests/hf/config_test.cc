@@ -120,6 +120,25 @@ TEST(HfConfig, PublishedFilesAreTheirPresets) {
   }
 }
 
+TEST(HfConfig, EncodersAttendToBothSides) {
+  const std::string bert =
+      R"({"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300})";
+  const HfConfig c = read_hf_config(bert);
+  EXPECT_EQ(problems_of_text(bert), "");
+  EXPECT_EQ(c.model.family, Family::Bert);
+  EXPECT_EQ(std::pair(c.model.max_positions, c.model.token_types), std::pair(int64_t{512}, int64_t{2}));
+  EXPECT_EQ(c.model.dropout, 0.1);
+  EXPECT_TRUE(c.model.tied);
+  const auto problem = [&](const std::string& key) { return problems_of_text(with(bert, key)); };
+  EXPECT_EQ(problem(R"("is_decoder": false)"), "");
+  EXPECT_CONTAINS(problem(R"("is_decoder": true)"), "is_decoder = true is not supported; only false");
+  EXPECT_CONTAINS(problem(R"("position_embedding_type": "relative_key")"), "only \"absolute\"");
+  EXPECT_CONTAINS(problem(R"("hidden_dropout_prob": 0.2)"), "must be equal");
+  EXPECT_CONTAINS(problem(R"("hidden_act": "relu")"), "only \"gelu\" and its tanh form \"gelu_new\"");
+  EXPECT_TRUE(read_hf_config(with(bert, R"("hidden_act": "gelu_new")")).model.gelu_tanh);
+}
+
 TEST(HfConfig, LayersThatDifferAreReadFromTheirList) {
   const std::string gemma =
       R"({"model_type": "gemma2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,

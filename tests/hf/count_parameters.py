@@ -18,7 +18,7 @@ CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Co
            "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v2": "DeepseekV2Config",
            "deepseek_v3": "DeepseekV3Config", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config",
            "smollm3": "SmolLM3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig", "glm4_moe": "Glm4MoeConfig",
-           "gpt_oss": "GptOssConfig", "dbrx": "DbrxConfig", "llama4_text": "Llama4TextConfig"}
+           "gpt_oss": "GptOssConfig", "dbrx": "DbrxConfig", "llama4_text": "Llama4TextConfig", "bert": "BertConfig"}
 
 
 def dense(layers, embed, ffn, heads, kv, vocab, tied=False, **more):
@@ -28,6 +28,10 @@ def dense(layers, embed, ffn, heads, kv, vocab, tied=False, **more):
 
 def gpt2(layers, embed, heads):
     return dict(n_layer=layers, n_embd=embed, n_head=heads, n_positions=1024, vocab_size=50257)
+
+
+def bert(layers, embed, heads, vocab):
+    return dict(num_hidden_layers=layers, hidden_size=embed, intermediate_size=4 * embed, num_attention_heads=heads, vocab_size=vocab)
 
 
 def neox(layers, embed, heads, vocab):
@@ -162,10 +166,15 @@ MODELS = [
     ("gpt2-large", "gpt2", gpt2(36, 1280, 20)),
     ("gpt2-xl", "gpt2", gpt2(48, 1600, 25)),
     ("distilgpt2", "gpt2", gpt2(6, 768, 12)),
+    ("bert-base-uncased", "bert", bert(12, 768, 12, 30522)),
+    ("bert-large-uncased", "bert", bert(24, 1024, 16, 30522)),
+    ("bert-base-cased", "bert", bert(12, 768, 12, 28996)),
+    ("bert-base-multilingual-cased", "bert", bert(12, 768, 12, 119547)),
 ]
 
 for name, kind, keys in MODELS:
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, CLASSES[kind])(**keys))
+        kinds = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+        model = kinds.from_config(getattr(transformers, CLASSES[kind])(**keys))
     count = sum(p.numel() for p in model.parameters())
     print(json.dumps({"name": name, "parameters": count, "config": {"model_type": kind, **keys}}), flush=True)

@@ -151,6 +151,60 @@ TEST(HfGolden, ExportIsByteIdentical) {
   }
 }
 
+// Files as BERT was published: gamma and beta in norms, a pooler and a head for next sentences, and the tied
+// head under its own names.
+TEST(HfGolden, OldFilesOfBertLoad) {
+  const auto source = hf::open_tensors(kGoldens / "bert");
+  const std::vector<tools::Tensor> expected = weights_in(golden_recipe(kGoldens / "bert"), nullptr);
+  struct Extra {
+    std::string name, from;  // a copy of another tensor; empty: of no role
+    bool changed = false;
+  };
+  const auto loaded = [&](const std::vector<Extra>& extras) {
+    const TempFolder temp;
+    std::vector<checkpoint::TensorInfo> list = source->tensors();
+    std::vector<std::string> from;
+    for (checkpoint::TensorInfo& t : list) {
+      from.push_back(t.name);
+      for (const auto& [now, old] :
+           {std::pair("LayerNorm.weight", "LayerNorm.gamma"), {"LayerNorm.bias", "LayerNorm.beta"}})
+        if (t.name.ends_with(now)) t.name = t.name.substr(0, t.name.size() - std::string(now).size()) + old;
+    }
+    for (const Extra& e : extras) {
+      list.push_back(e.from.empty() ? checkpoint::TensorInfo{e.name, base::DType::F32, {2}}
+                                    : *source->find(e.from));
+      list.back().name = e.name;
+      from.push_back(e.from);
+    }
+    const size_t own = source->tensors().size();
+    checkpoint::write_safetensors(temp / "model.safetensors", list, {},
+                                  [&](size_t i, std::span<std::byte> out) {
+                                    if (!from[i].empty()) source->read(*source->find(from[i]), 0, out);
+                                    if (i >= own && extras[i - own].changed) out[5] ^= std::byte{1};
+                                  });
+    base::write_file_atomically(temp / "config.json", base::read_file(kGoldens / "bert/config.json"));
+    const config::Recipe recipe = golden_recipe(temp.path());
+    comm::run_local_world(1, [&](comm::World& world) {
+      const train::Rank rank(recipe, world, {.draw = false});
+      hf::ModelFolder(recipe.model.hf, recipe.model, train::model_tensors(rank)).check_copies();
+    });
+    return weights_in(recipe, nullptr);
+  };
+  const std::string table = "bert.embeddings.word_embeddings.weight", head = "cls.predictions.decoder.weight";
+  const std::vector<tools::Tensor> got = loaded({{"bert.pooler.dense.weight", ""},
+                                                 {"cls.seq_relationship.bias", ""},
+                                                 {"bert.embeddings.position_ids", ""},
+                                                 {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+                                                 {head, table}});
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
+  EXPECT_CONTAINS(test::user_error([&] { loaded({{head, table, true}}); }), head + " differs from " + table);
+  EXPECT_CONTAINS(test::user_error([&] {
+                    loaded({{"bert.encoder.layer.9.output.dense.bias", ""}});
+                  }),
+                  "is unexpected");
+}
+
 // transformers has no multi-token prediction, so a folder with its layer is made here: names and shapes are
 // those of DeepSeek-V3's and GLM-4.5's files.
 TEST(HfGolden, MultiTokenPredictionIsLoadedAndExported) {

@@ -61,6 +61,7 @@ LATENT = dict(num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope
 GEMMA3_ROPE = {"full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
 NEOX = {k: v for k, v in DENSE.items() if k != "num_key_value_heads"}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # Name: (config class, its arguments). Names before ":" are model types.
 FAMILIES = {
     "llama": ("LlamaConfig", {**DENSE}),
@@ -90,6 +91,8 @@ FAMILIES = {
                                                                   "partial_rotary_factor": 1.0}}),
     "gpt2": ("GPT2Config", dict(vocab_size=256, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40, resid_pdrop=0.0,
                                 embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "bert": ("BertConfig", {**NEOX, "vocab_size": 257, **NO_DROPOUT}),
+    "bert:tanh": ("BertConfig", {**NEOX, "vocab_size": 257, **NO_DROPOUT, "hidden_act": "gelu_new", "type_vocab_size": 3, "tie_word_embeddings": False}),
     "mixtral": ("MixtralConfig", {**DENSE, "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2_moe": ("Qwen2MoeConfig", {**DENSE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                                      "shared_expert_intermediate_size": 40, "decoder_sparse_step": 2, "norm_topk_prob": False}),
@@ -117,6 +120,7 @@ FAMILIES = {
                                    "attention_bias": True, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5,
                                    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}}),
 }
+ENCODERS = {"bert"}  # which predict the tokens that they read, here all of them, unmasked
 HAS_EXPERTS = {"dbrx", "glm4_moe", "gpt_oss", "llama4_text", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
 failed = []
 
@@ -165,17 +169,22 @@ def run(*arguments, good=True):
     return done
 
 
+def class_of(family):
+    return transformers.AutoModelForMaskedLM if family.split(":")[0] in ENCODERS else transformers.AutoModelForCausalLM
+
+
 def build(family, dtype=torch.float32, seed=1, **changes):
     """A model with random weights of a size that makes every part count."""
     kind, arguments = FAMILIES[family]
     config = getattr(transformers, kind)(**{**arguments, **changes}, use_cache=False)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").to(dtype)
+    kinds = dict(attn_implementation="eager", experts_implementation="eager")
+    model = class_of(family).from_config(config, **({"attn_implementation": "eager"} if family.split(":")[0] in ENCODERS else kinds)).to(dtype)
     random = torch.Generator().manual_seed(seed)
     state = {**dict(model.named_parameters()), **{n: b for n, b in model.named_buffers() if "correction_bias" in n}}
     with torch.no_grad():
         for name, p in sorted(state.items()):
             value = torch.randn(p.shape, generator=random, dtype=torch.float32).to(dtype)
-            norm = p.dim() == 1 and "norm" in name or "ln_" in name and name.endswith("weight")
+            norm = p.dim() == 1 and "norm" in name.lower() and not (name.endswith("bias") and "LayerNorm" in name) or "ln_" in name and name.endswith("weight")
             p.copy_(1 + 0.1 * value if norm else 0.3 * value if p.dim() == 1 else value / math.sqrt(p.shape[-1]))
     return model.eval()
 
@@ -190,6 +199,8 @@ def recipe(folder, name, dtype="f32", **sets):
             values["model.moe.balance_scope"] = "micro_batch"
         if family in ("deepseek_v3", "glm4_moe"):
             values["model.moe.bias_rate"] = 1e-300
+    if family in ENCODERS:
+        values.update({"data.mlm.rate": 1.0, "data.mlm.keep": 1.0, "data.mlm.random": 0.0})
     text = work / "text.txt"
     text.write_bytes(TEXT)
     path = work / f"{name}.toml"
@@ -311,15 +322,15 @@ def test_family(family):
         error = ((logits_of(wide, name + "-f64", "f64") - theirs).abs().max() / theirs.abs().max()).item()
         check(family, "f64", error < 1e-10, f"logits differ by {error:.1e} of the largest")
 
-        if not family.endswith(":longrope"):  # transformers changes the factors in the middle of a text
+        if not family.endswith(":longrope") and model_type not in ENCODERS:  # transformers changes the factors in the middle of a text
             test_text(family)
 
         # One SGD step with lr 1 moves every weight by its gradient.
         double.train()
-        batch, labels = torch.tensor([IDS] * BATCH), torch.tensor([LABELS] * BATCH)
+        batch, labels = torch.tensor([IDS] * BATCH), torch.tensor([IDS if model_type in ENCODERS else LABELS] * BATCH)
 
         def loss_of(m):
-            return torch.nn.functional.cross_entropy(m(batch).logits.reshape(-1, 256), labels.reshape(-1))
+            return torch.nn.functional.cross_entropy(m(batch).logits.flatten(0, 1), labels.reshape(-1))
 
         loss = loss_of(double)
         loss.backward()
@@ -355,7 +366,7 @@ def test_family(family):
         relative = abs(metrics[4]["loss"] - last.item()) / last.item()
         check(family, "adamw", relative < 1e-8 and error < 1e-6, f"loss by {relative:.1e}, weights by {error:.1e} {where}")
 
-    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+    loaded, info = class_of(family).from_pretrained(out, output_loading_info=True)
     bad = {k: v for k, v in info.items() if v and k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
     check(family, "load", not bad, f"{type(loaded).__name__} {bad or 'no missing or unexpected keys'}")
 
@@ -534,7 +545,7 @@ def write_goldens():
     """Tiny folders with the logits that transformers computes in float64."""
     small = dict(hidden_size=16, num_hidden_layers=2, vocab_size=40)
     for family, (kind, arguments) in FAMILIES.items():
-        if family in ("llama:yarn", "llama:bias", "deepseek_v2", "phi3:longrope", "qwen2:windows", "gpt_neox:tanh") or (only and family not in only):
+        if family in ("llama:yarn", "llama:bias", "deepseek_v2", "phi3:longrope", "qwen2:windows", "gpt_neox:tanh", "bert:tanh") or (only and family not in only):
             continue  # parts of the first two are in the others
         changes = dict(n_embd=16, n_inner=24, vocab_size=40) if family == "gpt2" else {**small}
         if family == "dbrx":
@@ -553,7 +564,7 @@ def write_goldens():
         shutil.rmtree(folder, ignore_errors=True)
         model = build(family, torch.float32, **changes)  # also loads the module that is patched below
         model.save_pretrained(folder)
-        (folder / "generation_config.json").unlink()
+        (folder / "generation_config.json").unlink(missing_ok=True)
         with Patched():
             ids = [(7 * i * i + 3) % 40 for i in range(10)]
             exact = build(family, torch.float64, **changes)  # frequencies of RoPE too are computed in float64

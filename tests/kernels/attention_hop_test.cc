@@ -26,6 +26,9 @@ const CutCase kCutCases[] = {
     {{"dropout", 2, 72, 4, 2, 8, 6, 0, 1, 0.25}, 3, 1},
     {{"heads and ring", 2, 200, 4, 2, 8, 8, 0, 1, 0.0}, 4, 2},
     {{"heads and ring, dropout", 2, 48, 2, 1, 8, 8, 30, 2, 0.25}, 4, 2},
+    {{"both sides", 2, 30, 4, 2, 7, 9, 0, 1, 0.0, true}, 3, 1},
+    {{"both sides, whole blocks", 1, 512, 2, 2, 16, 16, 0, 0, 0.0, true}, 2, 1},
+    {{"both sides, heads and ring, dropout", 2, 48, 2, 1, 8, 8, 0, 2, 0.25, true}, 4, 2},
     {{"heads only", 2, 132, 2, 1, 8, 10, 0, 1, 0.0}, 3, 3},
 };
 

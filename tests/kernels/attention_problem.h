@@ -12,6 +12,7 @@ struct Case {
   int documents;  // 0: none given, 1: runs of documents, 2: runs with padding, 3: interleaved ids with
                   // padding
   double dropout;
+  bool both_sides = false;
 };
 
 inline std::vector<int32_t> documents_for(const Case& c) {
@@ -52,8 +53,8 @@ struct Problem {
     return word * 0x1p-32 >= c.dropout ? 1 / (1 - c.dropout) : 0;
   }
   bool sees(int64_t i, int64_t j) const {
-    return i / c.seq_len == j / c.seq_len && j <= i && documents[i] >= 0 && documents[i] == documents[j] &&
-           (c.window == 0 || i - j < c.window);
+    return i / c.seq_len == j / c.seq_len && (c.both_sides || j <= i) && documents[i] >= 0 &&
+           documents[i] == documents[j] && (c.window == 0 || i - j < c.window);
   }
 
   void solve() {
@@ -70,18 +71,19 @@ struct Problem {
     for (int64_t h = 0; h < H; ++h)
       for (int64_t i = 0; i < tokens; ++i) {
         if (documents[i] < 0) continue;
-        const int64_t g = h * K / H, first = i / c.seq_len * c.seq_len;
-        std::vector<double> score(i + 1), p(i + 1), dp(i + 1), abs_dp(i + 1);
+        const int64_t g = h * K / H, first = i / c.seq_len * c.seq_len,
+                      end = c.both_sides ? first + c.seq_len : i + 1;
+        std::vector<double> score(end), p(end), dp(end), abs_dp(end);
         double max = -std::numeric_limits<double>::infinity(), sum = 0, dot = 0, abs_dot = 0;
-        for (int64_t j = first; j <= i; ++j) {
+        for (int64_t j = first; j < end; ++j) {
           if (!sees(i, j)) continue;
           for (int64_t d = 0; d < D; ++d) score[j] += scale * q[(i * H + h) * D + d] * k[(j * K + g) * D + d];
           max = std::max(max, score[j]);
         }
-        for (int64_t j = first; j <= i; ++j)
+        for (int64_t j = first; j < end; ++j)
           if (sees(i, j)) sum += p[j] = std::exp(score[j] - max);
         lse[h * tokens + i] = max + std::log(sum);
-        for (int64_t j = first; j <= i; ++j) {
+        for (int64_t j = first; j < end; ++j) {
           p[j] /= sum;
           const double kept = sees(i, j) ? keep(h, i, j) : 0;
           for (int64_t d = 0; d < V; ++d) {
@@ -97,7 +99,7 @@ struct Problem {
           dot += p[j] * dp[j];
           abs_dot += p[j] * abs_dp[j];
         }
-        for (int64_t j = first; j <= i; ++j) {
+        for (int64_t j = first; j < end; ++j) {
           const double ds = p[j] * (dp[j] - dot) * scale, abs_ds = p[j] * (abs_dp[j] + abs_dot) * scale;
           for (int64_t d = 0; d < D; ++d) {
             const int64_t at_q = (i * H + h) * D + d, at_k = (j * K + g) * D + d;
@@ -192,6 +194,7 @@ inline AttentionShape shape_of(const Problem& p) {
   shape.dk_stride = p.k_width() + 3;
   shape.dv_stride = p.v_width() + 1;
   shape.window = c.window;
+  shape.both_sides = c.both_sides;
   shape.scale = p.scale;
   shape.dropout_p = c.dropout;
   shape.dropout_key = p.key;

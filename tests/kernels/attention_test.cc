@@ -17,6 +17,12 @@ constexpr Case kCases[] = {
     {"window that ends at a block's edge", 1, 200, 1, 1, 8, 8, 66, 0, 0.0},
     {"window, documents", 1, 300, 2, 1, 16, 16, 130, 2, 0.0},
     {"dropout", 2, 90, 4, 2, 8, 8, 0, 1, 0.25},
+    {"both sides", 2, 7, 2, 1, 5, 3, 0, 0, 0.0, true},
+    {"both sides, whole blocks", 1, 128, 2, 1, 16, 16, 0, 0, 0.0, true},
+    {"both sides, long", 1, 389, 6, 2, 16, 24, 0, 0, 0.0, true},
+    {"both sides, documents", 2, 200, 2, 1, 16, 16, 0, 1, 0.0, true},
+    {"both sides, interleaved", 2, 150, 2, 2, 16, 16, 0, 3, 0.0, true},
+    {"both sides, padding, dropout", 2, 150, 4, 2, 8, 8, 0, 2, 0.25, true},
 };
 
 template <class T>
@@ -72,17 +78,19 @@ TYPED_TEST(Attention, MatchesReference) {
 }
 
 TEST(AttentionGradient, MatchesDifferences) {
-  Problem p = problem_for<double>({"small", 1, 9, 2, 1, 4, 3, 5, 2, 0.3});
-  const Problem solved = p;
-  const auto loss = [&] {
-    p.solve();
-    double sum = 0;
-    for (size_t i = 0; i < p.o.size(); ++i) sum += p.o[i] * p.dout[i];
-    return sum;
-  };
-  for (size_t i = 0; i < p.q.size(); ++i) EXPECT_NEAR(solved.dq[i], difference(p.q, i, loss), 1e-8);
-  for (size_t i = 0; i < p.k.size(); ++i) EXPECT_NEAR(solved.dk[i], difference(p.k, i, loss), 1e-8);
-  for (size_t i = 0; i < p.v.size(); ++i) EXPECT_NEAR(solved.dv[i], difference(p.v, i, loss), 1e-8);
+  for (const bool both_sides : {false, true}) {
+    Problem p = problem_for<double>({"small", 1, 9, 2, 1, 4, 3, both_sides ? 0 : 5, 2, 0.3, both_sides});
+    const Problem solved = p;
+    const auto loss = [&] {
+      p.solve();
+      double sum = 0;
+      for (size_t i = 0; i < p.o.size(); ++i) sum += p.o[i] * p.dout[i];
+      return sum;
+    };
+    for (size_t i = 0; i < p.q.size(); ++i) EXPECT_NEAR(solved.dq[i], difference(p.q, i, loss), 1e-8);
+    for (size_t i = 0; i < p.k.size(); ++i) EXPECT_NEAR(solved.dk[i], difference(p.k, i, loss), 1e-8);
+    for (size_t i = 0; i < p.v.size(); ++i) EXPECT_NEAR(solved.dv[i], difference(p.v, i, loss), 1e-8);
+  }
 }
 
 TEST(AttentionEdges, LargeScoresStayFinite) {

@@ -305,7 +305,7 @@ std::string hf_config_text(const Model& model, const HfFamily& family, std::stri
   HfJson config = written(model, family);
   const RopeScaling& rope = model.rope_scaling;
   const double extended = static_cast<double>(rope.original_positions) * rope.factor;
-  if (model.family != Family::Gpt2)
+  if (!has_learned_positions(model.family))
     config["max_position_embeddings"] = std::max(positions, static_cast<int64_t>(std::round(extended)));
   const HfConfig before = read_hf_config(original);
   if (before.family == &family && before.problems.empty()) {

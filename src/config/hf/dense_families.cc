@@ -1,4 +1,4 @@
-// Gemma 2 and 3, OLMo 2, SmolLM3, Phi-3 and 4, GPT-NeoX.
+// Gemma 2 and 3, OLMo 2, SmolLM3, Phi-3 and 4, GPT-NeoX, BERT.
 #include <cmath>
 
 #include "config/hf/parts.h"
@@ -152,26 +152,25 @@ Weights phi3_weights(const Model&) {
 }
 
 // The exact GELU, or its tanh form under any of the names that transformers has for it.
-HfKey neox_gelu() {
+HfKey exact_or_tanh_gelu(const std::string& tanh) {
   return {.names = {"hidden_act"},
           .read =
-              [](const HfJson& c, Model& m, HfProblems& problems) {
+              [tanh](const HfJson& c, Model& m, HfProblems& problems) {
                 const HfJson* const act = find_key(c, {"hidden_act"});
                 if (act == nullptr || *act == "gelu") return;
                 m.gelu_tanh = *act == "gelu_fast" || *act == "gelu_new" || *act == "gelu_pytorch_tanh";
                 if (!m.gelu_tanh)
-                  problems.add(
-                      "hidden_act = {} is not supported; only \"gelu\" and its tanh form \"gelu_fast\"",
-                      act->dump());
+                  problems.add("hidden_act = {} is not supported; only \"gelu\" and its tanh form \"{}\"",
+                               act->dump(), tanh);
               },
-          .write = [](const Model& m, HfJson& c) { c["hidden_act"] = m.gelu_tanh ? "gelu_fast" : "gelu"; }};
+          .write = [tanh](const Model& m, HfJson& c) { c["hidden_act"] = m.gelu_tanh ? tanh : "gelu"; }};
 }
 
 Keys neox_keys() {
   return joined<Keys>(
       {decoder_sizes(),
        {always([](Model& m) { m.family = Family::Neox; }), tied(false), ffn(),
-        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), neox_gelu(),
+        value({"layer_norm_eps"}, 1e-5, &Model::norm_eps), exact_or_tanh_gelu("gelu_fast"),
         value({"use_parallel_residual"}, true, &Model::parallel_blocks),
         rope_key(
             {.theta_keys = {"rope_theta", "rotary_emb_base"}, .share_keys = {"rotary_pct"}, .share = 0.25}),
@@ -204,6 +203,84 @@ Weights neox_weights(const Model&) {
           {"blocks.{i}.ffn.up.bias", mlp + "dense_h_to_4h.bias", "0"},
           {"blocks.{i}.ffn.down.weight", mlp + "dense_4h_to_h.weight", "0 1"},
           {"blocks.{i}.ffn.down.bias", mlp + "dense_4h_to_h.bias", "0"}};
+}
+
+namespace {
+
+// One rate for the two places.
+HfKey bert_dropout() {
+  const std::vector<std::string> names = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
+  return {.names = names,
+          .read =
+              [names](const HfJson& c, Model& m, HfProblems& problems) {
+                double rates[2] = {0.1, 0.1};
+                for (size_t i = 0; i < 2; ++i)
+                  if (const HfJson* const found = find_key(c, {names[i]}))
+                    read_value(names[i], *found, rates[i], problems);
+                if (rates[0] != rates[1])
+                  problems.add("hidden_dropout_prob {} and attention_probs_dropout_prob {} must be equal",
+                               rates[0], rates[1]);
+                m.dropout = rates[0];
+              },
+          .write =
+              [names](const Model& m, HfJson& c) {
+                for (const std::string& name : names) c[name] = m.dropout;
+              }};
+}
+
+}  // namespace
+
+Keys bert_keys() {
+  return {always([](Model& m) { m.family = Family::Bert, m.init = InitScheme::Normal; }),
+          value({"num_hidden_layers"}, kHfRequired, &Model::layers),
+          value({"hidden_size"}, kHfRequired, &Model::embed),
+          value({"num_attention_heads"}, kHfRequired, &Model::heads),
+          ffn(),
+          value({"vocab_size"}, kHfRequired, &Model::vocab),
+          value({"max_position_embeddings"}, 512, &Model::max_positions),
+          value({"type_vocab_size"}, 2, &Model::token_types),
+          value({"layer_norm_eps"}, 1e-12, &Model::norm_eps),
+          tied(true),
+          bert_dropout(),
+          exact_or_tanh_gelu("gelu_new"),
+          only("position_embedding_type", "absolute"),
+          only("is_decoder", false),
+          irrelevant({"classifier_dropout", "gradient_checkpointing", "directionality", "pooler_fc_size",
+                      "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+                      "pooler_type"})};
+}
+
+// Old files have gamma and beta in place of weight and bias. The bias of the head has a second name in some,
+// decoder.bias, which transformers ties to the first one.
+Weights bert_weights(const Model&) {
+  Weights weights = {{"embed.weight", "embeddings.word_embeddings.weight", "0 1"},
+                     {"positions.weight", "embeddings.position_embeddings.weight", "0 1"},
+                     {"token_types.weight", "embeddings.token_type_embeddings.weight", "0 1"}};
+  const auto linear = [&](const std::string& ours, const std::string& theirs, const std::string& weight,
+                          const std::string& bias) {
+    weights.push_back({ours + ".weight", theirs + ".weight", weight});
+    weights.push_back({ours + ".bias", theirs + ".bias", bias});
+  };
+  const auto norm = [&](const std::string& ours, const std::string& theirs) {
+    linear(ours, theirs + ".LayerNorm", "0", "0");
+    weights.push_back({ours + ".weight", theirs + ".LayerNorm.gamma", "0"});
+    weights.push_back({ours + ".bias", theirs + ".LayerNorm.beta", "0"});
+  };
+  const std::string block = "blocks.{i}.", layer = "encoder.layer.{i}.", head = "/cls.predictions.";
+  norm("embed_norm", "embeddings");
+  linear(block + "attn.wq", layer + "attention.self.query", "01 2", "01");
+  linear(block + "attn.wk", layer + "attention.self.key", "01 2", "01");
+  linear(block + "attn.wv", layer + "attention.self.value", "01 2", "01");
+  linear(block + "attn.wo", layer + "attention.output.dense", "0 12", "0");
+  norm(block + "attn_norm", layer + "attention.output");
+  linear(block + "ffn.up", layer + "intermediate.dense", "0 1", "0");
+  linear(block + "ffn.down", layer + "output.dense", "0 1", "0");
+  norm(block + "ffn_norm", layer + "output");
+  linear("head_transform", head + "transform.dense", "0 1", "0");
+  norm("head_norm", head + "transform");
+  weights.push_back({"head.weight", head + "decoder.weight", "0 1"});
+  weights.push_back({"head.bias", head + "bias", "0"});
+  return weights;
 }
 
 }  // namespace quintet::config::hf_parts

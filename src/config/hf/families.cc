@@ -375,6 +375,13 @@ const auto& hf_table() {
                neox_keys,
                neox_weights,
                {"*.attention.bias", "*.attention.masked_bias", "*rotary_emb.inv_freq"}},
+      HfFamily{
+          "bert",
+          {"BertForMaskedLM", "BertForPreTraining"},
+          "bert.",
+          bert_keys,
+          bert_weights,
+          {"*position_ids", "*pooler.dense.*", "cls.seq_relationship.*", "cls.predictions.decoder.bias"}},
       HfFamily{"gpt2",
                {"GPT2LMHeadModel"},
                "transformer.",

@@ -62,6 +62,8 @@ Keys phi3_keys();
 Weights phi3_weights(const Model&);
 Keys neox_keys();
 Weights neox_weights(const Model&);
+Keys bert_keys();
+Weights bert_weights(const Model&);
 Keys gpt_oss_keys();
 Weights gpt_oss_weights(const Model&);
 Keys dbrx_keys();

@@ -1,6 +1,7 @@
 // Attention, whole and by hops of a ring, with the kernels that exec/decode/cuda_attention.h selects.
 #include <algorithm>
 
+#include "base/error.h"
 #include "exec/cuda/dropout_key.h"
 #include "exec/cuda/gradients.h"
 #include "exec/cuda/libraries.h"
@@ -19,6 +20,9 @@ namespace k = kernels::cuda;
 k::AttentionShape bound_shape(const Bound& b) {
   k::AttentionShape s = attention_shape(*b.instr);
   static_cast<kernels::AttentionGeometry&>(s) = attention_rows(b);
+  // A rule refuses the family that has it; a model of a program's own meets this.
+  if (s.both_sides)
+    base::fail_user("attention to both sides runs on CPUs only so far: set run.device = \"cpu\"");
   if (s.dropout_p > 0) s.dropout_key = dropout_key(b, dropout_seed(*b.instr));
   return s;
 }

@@ -73,6 +73,7 @@ kernels::AttentionGeometry attention_geometry(const Instr& i) {
   s.scale = i.attrs.real("scale");
   s.dropout_p = i.attrs.real("dropout");
   if (i.attrs.find("soft_cap") != nullptr) s.soft_cap = i.attrs.real("soft_cap");
+  s.both_sides = i.attrs.find("both_sides") != nullptr && i.attrs.integer("both_sides") != 0;
   return s;
 }
 

@@ -1,9 +1,10 @@
 // attention: q[tokens, heads, d], k[tokens, kv_heads, d], v[tokens, kv_heads, dv], documents[tokens],
-// key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len rows;
-// a query sees keys of its own document only, at most `window` back (0: all). With soft_cap = c the scores
-// are c tanh(scale q.k / c). Query heads share KV heads in groups of heads / kv_heads. packed = 0 promises
-// one document in every sequence. deterministic = 0 allows a backend to sum gradients in a random order. With
-// dropout > 0 samples, positions (of the queries), key_positions and dropout_key follow.
+// key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len
+// rows, unless both_sides = 1 (encoders); a query sees keys of its own document only, at most `window`
+// back (0: all). With soft_cap = c the scores are c tanh(scale q.k / c). Query heads share KV heads in
+// groups of heads / kv_heads. packed = 0 promises one document in every sequence. deterministic = 0 allows
+// a backend to sum gradients in a random order. With dropout > 0 samples, positions (of the queries),
+// key_positions and dropout_key follow.
 //
 // Heads can be sharded in two ways: by KV head (with the queries of its group), and by query head inside a
 // group (then K and V are needed whole and their gradients are partial sums). The second is used where tp >
@@ -64,6 +65,8 @@ void require_cut(std::string_view op, const Attrs& attrs) {
   OP_REQUIRE(op, cp == 1 || seq_len % (2 * cp) == 0, "sequences of {} rows are not 2 * cp = {} equal chunks",
              seq_len, 2 * cp);
   OP_REQUIRE(op, hop < ring_of(attrs), "hop {} is outside the ring of {}", hop, ring_of(attrs));
+  OP_REQUIRE(op, !sees_both_sides(attrs) || attrs.integer("window") == 0,
+             "a window of {} keys needs both_sides = 0", attrs.integer("window"));
 }
 
 void require_indices(std::string_view op, const std::vector<Type>& in, size_t first, const Type& q,
@@ -146,14 +149,16 @@ void gradient(GradContext& g, const Node& n) {
   attention_gradient(g, n, g.grad(n.outputs[0]), n.outputs[0], n.outputs[1]);
 }
 
-// Query-key pairs actually computed for `tokens` query rows: on average half of the sequence, or the band of
-// the window; a hop sees its share of the keys (the row order balances all ranks).
+// Query-key pairs actually computed for `tokens` query rows: on average half of the sequence (all of it
+// with both_sides), or the band of the window; a hop sees its share of the keys (the row order balances
+// all ranks).
 double pairs(int64_t tokens, const Attrs& attrs) {
   const double s = static_cast<double>(attrs.integer("seq_len"));
+  const double hops = hop_of(attrs) >= 0 ? static_cast<double>(ring_of(attrs)) : 1;
+  if (sees_both_sides(attrs)) return static_cast<double>(tokens) * s / hops;
   const double w =
       attrs.integer("window") > 0 ? std::min(s, static_cast<double>(attrs.integer("window"))) : s;
   const double per_sequence = w * (w + 1) / 2 + (s - w) * w;
-  const double hops = hop_of(attrs) >= 0 ? static_cast<double>(ring_of(attrs)) : 1;
   return static_cast<double>(tokens) / s * per_sequence / hops;
 }
 
@@ -265,11 +270,17 @@ std::vector<OpDim> dims_packed(const std::vector<Type>& in, const std::vector<Ty
   return {tokens_dim(in, out, /*any_row=*/false)};
 }
 
-const std::vector<AttrSpec> kAttrs = {
-    {"seq_len", AttrKind::Integer},    {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
-    {"dropout", AttrKind::Real},       {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
-    {"ulysses", AttrKind::Integer},    {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer},
-    {"soft_cap", AttrKind::Real, true}};
+const std::vector<AttrSpec> kAttrs = {{"seq_len", AttrKind::Integer},
+                                      {"window", AttrKind::Integer},
+                                      {"scale", AttrKind::Real},
+                                      {"dropout", AttrKind::Real},
+                                      {"salt", AttrKind::Integer},
+                                      {"cp", AttrKind::Integer},
+                                      {"ulysses", AttrKind::Integer},
+                                      {"packed", AttrKind::Integer},
+                                      {"deterministic", AttrKind::Integer},
+                                      {"soft_cap", AttrKind::Real, true},
+                                      {"both_sides", AttrKind::Integer, true}};
 
 std::vector<AttrSpec> hop_attrs() {
   std::vector<AttrSpec> attrs = kAttrs;

@@ -138,8 +138,11 @@ void gradient_bias(GradContext& g, const Node& n) {
     g.add(n.inputs[1], g.emit(kSumRows, {dy}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
 }
 
+// Padding of the vocabulary stays zero.
 std::vector<OpDim> dims_bias(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return rowwise_dims(in, out, 0);
+  std::vector<OpDim> rule = rowwise_dims(in, out, 0);
+  for (OpDim& d : rule) d.padded = d.key == Dim::Vocab;
+  return rule;
 }
 
 // sum_rows: dy[tokens, d...] -> db[d...]

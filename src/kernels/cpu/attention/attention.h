@@ -1,5 +1,5 @@
-// Causal attention with grouped KV heads, document masks and a sliding window, computed by blocks with an
-// online softmax: the score matrix is never materialised.
+// Attention, causal or to both sides, with grouped KV heads, document masks and a sliding window, computed by
+// blocks with an online softmax: the score matrix is never materialised.
 #pragma once
 
 #include "kernels/attention_geometry.h"

@@ -115,7 +115,7 @@ inline DocumentRange documents_of(const int32_t* documents, const Block& block) 
 // True only if no row of `query` sees a row of `key`; false decides nothing.
 inline bool nothing_visible(const AttentionShape& shape, const Block& query, DocumentRange q_documents,
                             const Block& key, DocumentRange k_documents) {
-  if (key.position >= query.end()) return true;
+  if (!shape.both_sides && key.position >= query.end()) return true;
   if (shape.window > 0 && query.position - (key.end() - 1) >= shape.window) return true;
   return q_documents.high < 0 || k_documents.high < q_documents.low || q_documents.high < k_documents.low;
 }
@@ -130,9 +130,13 @@ inline bool only_causal(const AttentionShape& shape, const Block& query, Documen
          (shape.window == 0 || query.end() - 1 - key.position < shape.window);
 }
 
-// Number of keys of the block at or before a position.
-inline int64_t keys_until(int64_t position, const Block& key) {
-  return larger(0, smaller(key.rows, position - key.position + 1));
+// Number of keys of the block that causality leaves to a query at a position: those at or before it.
+inline int64_t keys_until(const AttentionShape& shape, int64_t position, const Block& key) {
+  return shape.both_sides ? key.rows : larger(0, smaller(key.rows, position - key.position + 1));
+}
+// The first row of a block of queries that causality lets see a key at a position.
+inline int64_t first_query(const AttentionShape& shape, int64_t position, const Block& query) {
+  return shape.both_sides ? 0 : larger(0, position - query.position);
 }
 
 // One key block as the masks need it: documents as wide as S, -2 (no document) past the last key.
@@ -147,7 +151,8 @@ inline IntVec<S> visible(const AttentionShape& shape, int64_t position, IntOf<S>
                          int64_t j, const IntOf<S>* key_documents) {
   const IntVec<S> at = lane_index<S>() + static_cast<IntOf<S>>(key.position + j);
   const IntVec<S> documents = read<IntVec<S>>(key_documents + j);
-  IntVec<S> seen = (documents == document) & (at <= static_cast<IntOf<S>>(position));
+  IntVec<S> seen = documents == document;
+  if (!shape.both_sides) seen &= at <= static_cast<IntOf<S>>(position);
   if (shape.window > 0) seen &= at > static_cast<IntOf<S>>(position - shape.window);
   return seen;
 }
