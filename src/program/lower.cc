@@ -360,6 +360,7 @@ class GraphLowering {
       const ValueId out = node.outputs[static_cast<size_t>(o)], in = node.inputs[static_cast<size_t>(i)];
       Operand& target = places_[out.index()];
       if (target.buffer.valid() || grads_.contains(out)) continue;
+      if (out == graph_.logits || out == sampled_) continue;  // in a buffer that others read
       const Operand& source = places_[in.index()];
       const bool own =
           graph_.value(in).kind == graph::ValueKind::Result && source.buffer.valid() && in != graph_.loss;

@@ -356,7 +356,7 @@ TEST(Recipe, AModelWithoutAPresetGetsTheFamilysDefaults) {
 }
 
 TEST(Recipe, PresetsAreLegalAndNamedOnce) {
-  EXPECT_EQ(presets().size(), 63u);
+  EXPECT_EQ(presets().size(), 66u);
   for (const Model& preset : presets()) {
     EXPECT_EQ(find_preset(preset.preset), &preset) << preset.preset;
     const Recipe r = parse(kGood, {"model.preset=" + preset.preset, "parallel.tp=1"});

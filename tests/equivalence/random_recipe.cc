@@ -318,7 +318,10 @@ class Generator {
   // An encoder on masked tokens in place of the model, with its sizes.
   void encoder(Recipe& r) {
     config::Model& m = r.model;
-    const int64_t head_dim = m.mla.kv_rank > 0 || m.head_dim == 0 ? pick(3, 7) : m.head_dim;
+    const int64_t drawn = pick(3, 7), codes = m.heads % 2 == 0 ? 8 : 16;
+    const int64_t head_dim = r.precision.quantises()                ? codes
+                             : m.mla.kv_rank > 0 || m.head_dim == 0 ? drawn
+                                                                    : m.head_dim;
     config::Model e{.family = Family::Bert,
                     .layers = m.layers,
                     .embed = m.heads * head_dim,
@@ -333,6 +336,11 @@ class Generator {
                     .token_types = pick(1, 3),
                     .dropout = chance(1, 2) ? 0.2 : 0.0,
                     .init = config::InitScheme::Normal};
+    // The bias of the head is cut as the vocabulary is: a rank holds whole blocks of it.
+    if (r.optimizer.kind == OptimizerKind::AdamW8bit) {
+      const int64_t blocks = r.optimizer.block_size * r.parallel.tp;
+      e.vocab = (257 + blocks - 1) / blocks * blocks;
+    }
     m = e;
     r.data.mlm.rate = std::array{0.15, 0.5, 1.0}[static_cast<size_t>(pick(0, 2))];
     if (chance(1, 3)) r.data.mlm.random = 0.4, r.data.mlm.keep = 0.3;
