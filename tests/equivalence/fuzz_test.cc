@@ -309,6 +309,13 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["heads rotated in part"] += m.rotary_dim > 0;
     seen["gelu gates under tp"] += m.activation == config::Activation::Gelu && p.tp > 1;
     seen["neox under tp"] += m.family == config::Family::Neox && p.tp > 1;
+    const bool encoder = m.family == config::Family::Bert;
+    seen["encoder under tp"] += encoder && p.tp > 1;
+    seen["encoder under cp"] += encoder && p.cp > 1;
+    seen["encoder under pp"] += encoder && p.pp > 1;
+    seen["encoder with zero 3"] += encoder && p.zero == 3;
+    seen["encoder with a ragged vocabulary"] += encoder && m.vocab % p.tp != 0;
+    seen["encoder with documents"] += encoder && c.recipe.data.pack;
     const bool predicts = m.mtp.layers > 0;
     seen["multi-token prediction under pp, untied"] += predicts && p.pp > 1 && !m.tied;
     seen["multi-token prediction under pp, tied"] += predicts && p.pp > 1 && m.tied;

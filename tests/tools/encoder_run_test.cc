@@ -53,7 +53,8 @@ TEST(EncoderRun, LearnsAndContinuesExactlyInAnyLayout) {
 TEST(EncoderRun, BytesHaveAMaskOfTheirOwn) {
   const SmallRun run;
   EXPECT_EQ(run.recipe(kBert).model.vocab, kMask + 1);
-  for (const Sets& more : {Sets{}, Sets{"data.stream=true"}, Sets{"data.packing=\"best-fit\""}}) {
+  for (const Sets& more :
+       {Sets{}, Sets{"data.stream=true"}, Sets{"data.packing=\"best-fit\"", "data.validation_fraction=0"}}) {
     const train::RunData data = train::load_data(run.recipe(kBert + more));
     std::vector<int32_t> ids(static_cast<size_t>(data.train.micro_tokens())), labels(ids.size());
     const int64_t valid = data.train.fill(0, 0, 0, {.ids = ids, .labels = labels});
