@@ -28,7 +28,6 @@ constexpr ErrorOrigin kOrigins[] = {
     {"compiler/compile", "Q2021"},
     {"compiler/fit_recompute", "Q2021"},
     {"compiler/optional_passes", "Q2026"},
-    {"compiler/size_limit", "Q1512"},
     {"config/", "Q1012"},
     {"config/environment", "Q2901"},
     {"config/hf/", "Q2501"},

@@ -51,7 +51,7 @@ compiler::DisabledPasses RecipeOptions::disabled_passes() const {
   return passes;
 }
 
-config::Recipe RecipeOptions::load(bool steps_is_run) const {
+config::Recipe RecipeOptions::load(bool steps_is_run, config::Purpose purpose) const {
   std::vector<std::string> all;
   if (!dtype.empty())  // first, so that --set takes precedence
     all = config::precision_overrides(*config::value_of<base::DType>(dtype));
@@ -59,7 +59,7 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));
   std::vector<std::string> notes;
-  const config::Recipe recipe = config::load(path, all, &notes);
+  const config::Recipe recipe = config::load(path, all, &notes, purpose);
   const auto launch = config::detect_launch();
   if (!launch || launch->rank == 0)
     for (const std::string& note : notes)

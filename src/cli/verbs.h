@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/optional_passes.h"
+#include "config/parse.h"
 #include "config/recipe.h"
 
 namespace quintet::cli {
@@ -31,7 +32,7 @@ struct RecipeOptions {
   // --steps exists unless its help is empty; with steps_is_run it sets run.steps. --run-dir is left to verbs
   // that write a run folder.
   void add_to(CLI::App& command, bool with_dtype, const std::string& steps_help);
-  config::Recipe load(bool steps_is_run = true) const;
+  config::Recipe load(bool steps_is_run = true, config::Purpose purpose = config::Purpose::Run) const;
   // --disable-pass, for verbs that compile a program to run or to read it.
   CLI::Option* add_passes_to(CLI::App& command);
   compiler::DisabledPasses disabled_passes() const;
@@ -78,5 +79,7 @@ void print_highlighted(std::string_view text);
 // The same for a report of labelled lines and tables: on a terminal, lines that are wider than it are broken
 // at spaces and continued below their last column. A pipe gets whole lines.
 void print_report(std::string_view text);
+// The columns of lines on standard output; 0 when it is no terminal.
+size_t report_columns();
 
 }  // namespace quintet::cli

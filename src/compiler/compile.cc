@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
-#include "compiler/size_limit.h"
 #include "config/batch_ramp.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -54,7 +53,6 @@ class Passes {
 
 graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
   const bool infer = mode == graph::Mode::Infer;
-  if (!infer) require_sane_micro_batch(r);
   return {.mode = mode,
           .compute = r.precision.compute,
           .param_grad = r.precision.gradients,

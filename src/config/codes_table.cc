@@ -405,8 +405,7 @@ constexpr ProblemCode kCodes[] = {
      "model.layers=1000000", "model.layers=100"},
     {"Q1512", "the step program is small enough to compile",
      "The program of a step lists every instruction of every micro-batch; fewer, larger micro-batches make "
-     "it shorter. One micro-batch has at most 2^26 tokens on a rank. The likely slip: batch.global counts "
-     "sequences, not tokens.",
+     "it shorter. The likely slip: batch.global counts sequences, not tokens.",
      "batch.global=4194304\nbatch.micro=1", "batch.global=16"},
     {"Q1513", "a head has at most 2^14 features",
      "Published models have 64 to 512 features in each attention head. The likely slip: model.embed given "
@@ -414,6 +413,10 @@ constexpr ProblemCode kCodes[] = {
      "model.head_dim=1048576", "model.head_dim=32"},
 
     // ---- Q16: the optimizer
+    {"Q1514", "a micro-batch has at most 2^26 tokens per rank",
+     "Far more than the memory of any device holds. The likely slip: batch.global counts sequences, not "
+     "tokens.",
+     "batch.global=16777216\nbatch.micro=4194304", "batch.global=16\nbatch.micro=2"},
     {"Q1601", "optimizer keys match optimizer.name",
      "Each optimizer reads its own keys; a key that none of the recipe's optimizers reads has no effect.",
      "optimizer.momentum=0.9", "optimizer.name=\"sgd\""},

@@ -18,7 +18,7 @@ constexpr ProblemCode kRows[] = {
         "Correct the path; 'quintet check RECIPE' prints it as it was resolved."),
     row("Q2002", kDataHasLabels,
         "Every document is one token long, or there is no text at all: no token has a next one to predict.",
-        "Look at what was read and skipped in the line 'data' of the header, and at data.skip. With "
+        "Look at what was read and skipped in the line 'read' of the header, and at data.skip. With "
         "data.pack = true no label crosses the end of a document: use longer documents, or data.pack = "
         "false."),
     row("Q2003", kDataIsSound,

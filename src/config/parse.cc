@@ -11,6 +11,7 @@
 #include "config/codes.h"
 #include "config/key_reader.h"
 #include "config/leaves.h"
+#include "config/limits.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/not_toml.h"
@@ -219,7 +220,8 @@ enum class Advise : uint8_t { Yes, No };
 constexpr size_t kMaxAdvisedBytes = size_t{64} << 10;
 
 Recipe read(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-            const std::optional<base::Path>& folder, std::vector<std::string>* notes, Advise advise) {
+            const std::optional<base::Path>& folder, std::vector<std::string>* notes, Purpose purpose,
+            Advise advise) {
   toml::table tree = parse_tree(text, source);  // a copy of a tree has no lines
   for (const std::string& override : overrides) apply_override(tree, override);
 
@@ -258,6 +260,8 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   check_rules(recipe, report);
 
   std::vector<Problem>& problems = report.problems();
+  if (purpose == Purpose::Search && !given("batch.micro"))
+    std::erase_if(problems, [](const Problem& p) { return p.name == kMicroBatchIsSane; });
   if (problems.empty()) {
     if (notes != nullptr) notes->insert(notes->end(), idle.begin(), idle.end());
     return recipe;
@@ -267,7 +271,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
       std::vector<std::string> all = overrides;
       all.insert(all.end(), changes.begin(), changes.end());
       try {
-        read(text, all, source, folder, nullptr, Advise::No);
+        read(text, all, source, folder, nullptr, purpose, Advise::No);
       } catch (const RecipeError& e) {
         return e.problems();
       } catch (const base::UserError& e) {  // the change does not apply to this recipe
@@ -289,12 +293,12 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 }  // namespace
 
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-             std::vector<std::string>* notes) {
-  return read(text, overrides, source, std::nullopt, notes, Advise::Yes);
+             std::vector<std::string>* notes, Purpose purpose) {
+  return read(text, overrides, source, std::nullopt, notes, purpose, Advise::Yes);
 }
 
 Recipe load(const std::string& path, const std::vector<std::string>& overrides,
-            std::vector<std::string>* notes) {
+            std::vector<std::string>* notes, Purpose purpose) {
   if (base::directory_exists(path)) {
     const base::Path inside = base::Path(path) / "recipe.toml";
     throw base::UserError(
@@ -306,7 +310,8 @@ Recipe load(const std::string& path, const std::vector<std::string>& overrides,
     if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)
       base::fail_user("'{}' has {}; a recipe has at most {}", path, base::human_bytes(bytes),
                       base::human_bytes(kMaxRecipeBytes));
-  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes, Advise::Yes);
+  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes, purpose,
+              Advise::Yes);
 }
 
 }  // namespace quintet::config

@@ -1,6 +1,7 @@
 // Parses recipe files into typed recipes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "config/recipe.h"
 
 namespace quintet::config {
+
+// A search chooses the layout, so that the recipe's micro-batch, unless given, is only a placeholder of any
+// size.
+enum class Purpose : uint8_t { Run, Search };
 
 // Parses the file, applies overrides, checks types, resolves and validates. An override is "a.b=c" as in
 // --set: c is a TOML value, or else a plain string; later overrides win. Throws RecipeError with every
@@ -20,10 +25,11 @@ namespace quintet::config {
 // A layout option that has no effect because its axis has one rank, such as parallel.zero with dp_shard = 1,
 // gets its neutral value and a line in `notes`: recipes are scaled down with --set.
 Recipe load(const std::string& path, const std::vector<std::string>& overrides = {},
-            std::vector<std::string>* notes = nullptr);
+            std::vector<std::string>* notes = nullptr, Purpose purpose = Purpose::Run);
 
 // The same from text; `source` appears in messages. Paths stay as they are.
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides = {},
-             const std::string& source = "recipe", std::vector<std::string>* notes = nullptr);
+             const std::string& source = "recipe", std::vector<std::string>* notes = nullptr,
+             Purpose purpose = Purpose::Run);
 
 }  // namespace quintet::config

@@ -22,8 +22,33 @@ constexpr __int128 kMaxInstructions = __int128{1} << 23;
 // Per micro-batch, measured on Llama models: forward and backward of a block, and of a chunk of logits.
 constexpr int64_t kInstructionsPerBlock = 45, kInstructionsPerChunk = 6;
 
+std::string usual_length(int64_t longest) {
+  const auto round =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, longest))));
+  return fmt::format("{}, the length of one sequence in tokens", std::min<int64_t>(4096, round));
+}
+
 bool too_many_tokens(const Recipe& r) {
   return static_cast<__int128>(r.batch.global) * r.data.seq_len > kMaxTokensPerStep;
+}
+
+// What a number of tokens given for batch.global means in sequences, as many as micro-batches may hold.
+int64_t sequences_meant(const Recipe& r) {
+  const int64_t dp = r.parallel.dp(), seq = r.data.seq_len;
+  const int64_t most = std::max<int64_t>(1, kMaxTokensPerMicroBatch * r.parallel.cp / seq);
+  return std::clamp<int64_t>(r.batch.global / seq / dp, 1, most) * dp;
+}
+
+std::string not_tokens(const Recipe& r) {
+  const int64_t meant = r.batch.global / r.data.seq_len;
+  return ". It counts sequences, not tokens" +
+         (meant == 0 ? std::string()
+                     : fmt::format(": {} tokens would be {} sequence{}", thousands(r.batch.global),
+                                   thousands(meant), meant == 1 ? "" : "s"));
+}
+
+std::string sequences_and_tokens(int64_t sequences, int64_t seq_len) {
+  return fmt::format("{} ({} tokens)", sequences, thousands(sequences * seq_len));
 }
 
 void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
@@ -33,16 +58,26 @@ void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
       fmt::format("{} sequences of {} tokens are {} tokens per step; the limit is {}", thousands(global),
                   thousands(seq), base::human_count(static_cast<double>(global) * static_cast<double>(seq)),
                   thousands(kMaxTokensPerStep));
-  if (const int64_t longest = kMaxTokensPerStep / std::max<int64_t>(1, r.parallel.dp()); seq > longest) {
-    const auto round =
-        static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, longest))));
-    return fail("data.seq_len", numbers,
-                fmt::format("the length of one sequence in tokens, e.g. {}", std::min<int64_t>(4096, round)));
-  }
-  const int64_t dp = r.parallel.dp(), meant = std::max<int64_t>(1, global / seq / dp) * dp;
-  fail("batch.global", numbers + ". It counts sequences, not tokens",
-       fmt::format("{}, which {} {} tokens", meant == 1 ? "1 sequence" : fmt::format("{} sequences", meant),
-                   meant == 1 ? "is" : "are", thousands(meant * seq)));
+  const int64_t longest = std::min<int64_t>(kMaxTokensPerStep / std::max<int64_t>(1, r.parallel.dp()),
+                                            kMaxTokensPerMicroBatch * r.parallel.cp);
+  if (seq > longest) return fail("data.seq_len", numbers, usual_length(longest));
+  fail("batch.global", numbers + not_tokens(r), sequences_and_tokens(sequences_meant(r), seq));
+}
+
+void micro_batch_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
+  if (too_many_tokens(r)) return;  // reported by another rule
+  const int64_t micro = r.batch.micro, seq = r.data.seq_len,
+                longest = kMaxTokensPerMicroBatch * r.parallel.cp;
+  if (static_cast<__int128>(micro) * seq <= longest) return;
+  const std::string numbers =
+      fmt::format("a micro-batch of {} x {} tokens has {} tokens on each rank; the limit is {}",
+                  thousands(micro), thousands(seq),
+                  base::human_count(static_cast<double>(micro) * static_cast<double>(seq) /
+                                    static_cast<double>(r.parallel.cp)),
+                  thousands(kMaxTokensPerMicroBatch));
+  if (seq > longest) return fail("data.seq_len", numbers, usual_length(longest));
+  if (r.batch.accumulation > 1) return fail("batch.micro", numbers, sequences_and_tokens(longest / seq, seq));
+  fail("batch.global", numbers + not_tokens(r), sequences_and_tokens(sequences_meant(r), seq));
 }
 
 // About, and of no more blocks than may be compiled.
@@ -111,7 +146,7 @@ void program_size_is_limited(const Recipe& r, const Fail& fail) {
   if (each > kMaxInstructions / 64)
     return fail("loss.chunk", numbers, fmt::format("{}", std::max<int64_t>(2 * r.loss.chunk, rows / 1024)));
   fail("batch.accumulation", numbers + ". batch.global counts sequences, not tokens",
-       fmt::format("at most {}", static_cast<int64_t>(kMaxInstructions / each)));
+       fmt::format("{} or fewer", static_cast<int64_t>(kMaxInstructions / each)));
 }
 
 }  // namespace
@@ -119,8 +154,12 @@ void program_size_is_limited(const Recipe& r, const Fail& fail) {
 std::vector<Rule> size_rules() {
   return {
       {"a step has at most 2^30 tokens",
-       {"batch.global", "data.seq_len", "parallel.dp_replicate", "parallel.dp_shard"},
+       {"batch.global", "data.seq_len", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp"},
        step_has_a_sane_number_of_tokens},
+      {kMicroBatchIsSane,
+       {"batch.global", "batch.micro", "batch.accumulation", "data.seq_len", "parallel.dp_replicate",
+        "parallel.dp_shard", "parallel.cp"},
+       micro_batch_has_a_sane_number_of_tokens},
       {"the model is small enough to compile",
        {"model.layers", "model.embed", "model.ffn", "model.heads", "model.head_dim", "model.vocab",
         "model.moe.experts", "model.moe.ffn", "model.moe.shared_ffn", "model.moe.latent"},

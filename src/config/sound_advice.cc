@@ -104,6 +104,9 @@ class Advice {
         text += fmt::format("{}{}", text.empty() ? "" : " or ", candidate);
         break;
       }
+    // Far from the number: half of it, and so on.
+    for (int64_t candidate = from / 2; text.empty() && candidate > 0; candidate /= 2)
+      if (repairs(problem, {{problem.key, std::to_string(candidate)}})) text = std::to_string(candidate);
     return text;
   }
 

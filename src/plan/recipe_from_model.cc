@@ -75,7 +75,9 @@ class Filler {
   FilledRecipe made() {
     const std::string text = fmt::format(
         "name = \"{0}\"\n[model]\npreset = \"{0}\"\n[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n", q_.model);
-    return {config::parse(text, sets_, "--model " + q_.model), std::move(filled_)};
+    return {config::parse(text, sets_, "--model " + q_.model, nullptr,
+                          q_.search ? config::Purpose::Search : config::Purpose::Run),
+            std::move(filled_)};
   }
   bool given(const std::string& key) const {
     return std::any_of(sets_.begin(), sets_.end(),

@@ -65,7 +65,7 @@ std::string proposed(const Problem& p) {
   for (const char* word : {"true", "false"})
     if (near.starts_with(word)) return word;
   const size_t end = std::min(near.find_first_not_of("-+.e0123456789"), near.size());
-  // "8 or 12", "8, or accumulation 2", "16"; but not "1024 sequences" or "16 with accumulation 2".
+  // "8 or 12", "8, or accumulation 2", "16"; but not "1024 samples" or "16 with accumulation 2".
   const bool whole = end == near.size() || near[end] == ',' || near.substr(end).starts_with(" or ") ||
                      near.substr(end).starts_with(" (");
   return end > 0 && whole ? near.substr(0, end) : std::string();
@@ -164,6 +164,48 @@ TEST(Nearest, SuggestionsAreAcceptedByAllRules) {
       }
     }
   EXPECT_GE(followed.size(), 40u);
+}
+
+// Sizes with digits too many: whoever follows one suggestion after the other has a legal recipe soon.
+TEST(Nearest, AdviceOnHugeSizesLeadsToALegalRecipe) {
+  const std::map<std::string, std::vector<std::string>> sizes = {
+      {"batch.global", {"8", "11", "300000", "4194304", "100000000", "1073741824"}},
+      {"data.seq_len", {"64", "100", "4096", "70000000", "134217728", "1000000000", "1073741824"}},
+      {"batch.micro", {"1", "3", "100000", "8388608"}},
+      {"batch.accumulation", {"2", "5000", "1000000"}},
+      {"parallel.dp_shard", {"1", "2", "3"}},
+      {"parallel.cp", {"1", "2"}}};
+  std::string text = kGood;
+  text.replace(text.find("micro = 2\n"), 10, "");  // derived unless it is given
+  const auto slip = problems_with({"batch.global=8388608", "data.seq_len=64"}, text);
+  ASSERT_EQ(slip.size(), 1u);
+  EXPECT_EQ(slip[0].nearest, "131072 (8,388,608 tokens)");
+  std::mt19937_64 random(20261119);
+  int repaired = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<std::string> sets = {"parallel.tp=1", "parallel.sequence_parallel=false"};
+    for (const auto& [key, values] : sizes)
+      if (key == "batch.global" || random() % 2 == 0)
+        sets.push_back(key + "=" + values[random() % values.size()]);
+    const std::string given = fmt::format("--set {}", fmt::join(sets, " --set "));
+    SCOPED_TRACE(given);
+    bool followed = true;
+    int changes = 0;
+    std::vector<Problem> problems = problems_with(sets, text);
+    for (; !problems.empty() && followed && changes < 5; ++changes) {
+      followed = false;
+      for (const Problem& p : problems)
+        if (const auto proposed = proposals(p); !followed && !proposed.empty()) {
+          sets.insert(sets.end(), proposed[0].begin(), proposed[0].end());
+          followed = true;
+        }
+      problems = problems_with(sets, text);
+    }
+    repaired += changes > 0 && problems.empty();
+    if (!problems.empty() && followed) ADD_FAILURE() << "after five suggestions: " << to_string(problems[0]);
+    for (const Problem& p : problems) EXPECT_TRUE(proposals(p).empty() || followed) << to_string(p);
+  }
+  EXPECT_GE(repaired, 150);
 }
 
 // Random recipes break several rules at once: a suggestion may leave the other problems, and adds none.
