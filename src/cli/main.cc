@@ -309,10 +309,14 @@ size_t indent_of_rest(std::string_view line, size_t width) {
 
 }  // namespace
 
-void print_report(std::string_view text) {
+size_t report_columns() {
   const observe::Console& console = observe::Console::standard_output();
-  if (!console.is_terminal()) return print(text);
-  const auto width = static_cast<size_t>(std::max(40, console.width() - 1));
+  return console.is_terminal() ? static_cast<size_t>(std::max(40, console.width() - 1)) : 0;
+}
+
+void print_report(std::string_view text) {
+  const size_t width = report_columns();
+  if (width == 0) return print(text);
   std::string out;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());

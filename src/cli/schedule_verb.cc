@@ -103,7 +103,7 @@ int schedule_action(const ScheduleOptions& o) {
   if (o.json)
     print(tools::to_json(s, costs, line));
   else if (o.gantt)
-    print_report(schedule::text_gantt(s, line));
+    print_report(schedule::text_gantt(s, line, 0, report_columns()));
   else if (!o.svg.empty())
     print_report(fmt::format("{}\nwrote {}\n", tools::summary(s, line), o.svg));
   else if (!o.file.empty())

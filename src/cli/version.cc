@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/wrap.h"
 #include "cli/provenance.h"
 #include "comm/mpi.h"
 #include "machine/facts.h"
@@ -12,7 +13,7 @@ namespace quintet::cli {
 std::string version_text() {
   std::string text = fmt::format("quintet {}\n", QUINTET_VERSION);
   const auto line = [&](const char* label, const std::string& value) {
-    text += fmt::format("  {:<12}{}\n", label, value);
+    text += base::wrapped(fmt::format("  {:<12}{}", label, value), 79, 14) + "\n";
   };
   if (*commit() != '\0') line("commit", commit());
   line("build", fmt::format("{}, {}", QUINTET_BUILD_TYPE, QUINTET_COMPILER));

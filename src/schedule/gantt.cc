@@ -59,13 +59,15 @@ std::string colour(Kind kind, int chunk, int chunks) {
 
 }  // namespace
 
-std::string text_gantt(const Schedule& s, const Timeline& line, double scale) {
+std::string text_gantt(const Schedule& s, const Timeline& line, double scale, size_t columns) {
   if (scale <= 0) scale = 3 / shortest(line);
   const auto column = [&](double time) { return static_cast<size_t>(std::lround(time * scale)); };
   const int width = static_cast<int>(std::to_string(s.stages - 1).size());
-  std::string out;
+  const size_t all = column(line.makespan), frame = static_cast<size_t>(width) + 3;
+  const size_t panel = columns > frame ? columns - frame : all;
+  std::vector<std::string> rows;
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
-    std::string row(column(line.makespan), '.');
+    std::string& row = rows.emplace_back(all, '.');
     for (size_t i = 0; i < s.ranks[rank].size(); ++i) {
       const Action& action = s.ranks[rank][i];
       const Slot slot = drawn(s, line, rank, i);
@@ -78,7 +80,12 @@ std::string text_gantt(const Schedule& s, const Timeline& line, double scale) {
       label.resize(to - from, '-');
       row.replace(from, to - from, label);
     }
-    out += fmt::format("{:>{}} |{}|\n", rank, width, row);
+  }
+  std::string out;
+  for (size_t from = 0; from < all; from += panel) {
+    if (from > 0) out += '\n';
+    for (size_t rank = 0; rank < rows.size(); ++rank)
+      out += fmt::format("{:>{}} |{}|\n", rank, width, rows[rank].substr(from, panel));
   }
   return out + summary(s, line) + "\n";
 }

@@ -22,6 +22,20 @@ TEST(Gantt, Text) {
             "1f1b: 2 stages, 1 chunk, 2 micro-batches; bubble 33.33%, by rank 33.33%\n");
 }
 
+TEST(Gantt, APanelHasTheWidthThatIsGiven) {
+  const Schedule s = one_f_one_b(2, 2);
+  const Timeline line = simulate(s, Costs::uniform(s, 1, 1, 1));
+  EXPECT_EQ(text_gantt(s, line, 0, 20),
+            "0 |F0-F1-......B0--|\n"
+            "1 |...F0-B0----F1-B|\n"
+            "\n"
+            "0 |--...B1----|\n"
+            "1 |1----......|\n"
+            "1f1b: 2 stages, 1 chunk, 2 micro-batches; bubble 33.33%, by rank 33.33%\n");
+  EXPECT_EQ(text_gantt(s, line, 0, 31), text_gantt(s, line));
+  EXPECT_EQ(text_gantt(s, line, 0, 3), text_gantt(s, line)) << "too narrow for any column";
+}
+
 TEST(Gantt, TextOfTwoChunksAndSplitBackward) {
   const Schedule s = zb_v(1, 1);
   EXPECT_EQ(text_gantt(s, simulate(s, Costs::uniform(s, 1, 1, 1)), 2),
