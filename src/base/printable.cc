@@ -23,6 +23,10 @@ size_t utf8_length(std::string_view text, bool& cut) {
       return 0;
     }
     if ((byte(i) & 0xC0) != 0x80) return 0;
+    // Not overlong forms, which some terminals decode, surrogates, or what follows U+10FFFF.
+    if (i == 1 && ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+                   (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)))
+      return 0;
   }
   return length;
 }

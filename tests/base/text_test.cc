@@ -80,6 +80,13 @@ TEST(Text, PrintableHasNoControlCharacters) {
   EXPECT_EQ(printable("\x1b[31mred\x07\x7f\r"), "\\x1b[31mred\\x07\\x7f\\x0d");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "a C1 control as UTF-8";
   EXPECT_EQ(printable("\x9b\xff\xc0\x80"), "\\x9b\\xff\\xc0\\x80");
+  // Overlong forms of ESC, U+009B and others, surrogates, and what follows U+10FFFF are no characters.
+  for (const std::string bytes : {"\xe0\x80\x9b[31m", "\xe0\x82\x9b", "\xe0\x9f\xbf", "\xf0\x80\x80\x9b",
+                                  "\xf0\x8f\xbf\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80"})
+    for (const unsigned char c : printable(bytes)) EXPECT_TRUE(c >= 0x20 && c < 0x7F) << printable(bytes);
+  for (const std::string character :
+       {"\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(printable(character), character);
   PrintableStream stream;
   std::string joined = stream.add("a\xc3");
   joined += stream.add("\xa9");
