@@ -16,6 +16,8 @@ namespace {
 std::atomic<int> asked{0};
 // When the last step ended, and how long it took; 0 before the first has.
 std::atomic<int64_t> step_end_ns{0}, step_ns{0};
+// When the step in progress began, 0 before the first has; its passes over micro-batches, finished and all.
+std::atomic<int64_t> step_begin_ns{0}, passes_done{0}, passes{0};
 std::atomic<int64_t> abandonable{0};
 constexpr int64_t kLongStepNs = 500'000'000;  // shorter ones are finished (train/loop.cc)
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
@@ -48,16 +50,23 @@ void on_signal(int number) {
   int none = 0;
   if (asked.compare_exchange_strong(none, number)) {
     Note note;
-    const int64_t took = step_ns.load(), parts = abandonable.load();
-    const bool within = parts > 1 && (took == 0 || took > kLongStepNs);
-    note.add(within ? "\nstopping at the next micro-batch" : "\nstopping after the step in progress");
+    const int64_t now = base::now_ns(), begin = step_begin_ns.load(), parts = abandonable.load();
+    int64_t took = step_ns.load(), end = step_end_ns.load() + took;
+    const bool within = begin != 0 && parts > 1 && (took == 0 || took > kLongStepNs);
+    if (const int64_t done = passes_done.load(); took == 0 && done > 0) {
+      took = (now - begin) / done * passes.load();  // of the step in progress
+      end = begin + took;
+    }
+    note.add(begin == 0 ? "\nstopping before the next step"
+             : within   ? "\nstopping at the next micro-batch"
+                        : "\nstopping after the step in progress");
     if (took > 0) {
-      int64_t left = step_end_ns.load() + took - base::now_ns();
+      int64_t left = end - now;
       if (within) left = std::min(left, 2 * took / parts);
       note.add(", in about ");
       note.add(left > 0 ? (left + 999'999'999) / 1'000'000'000 : 1);
       note.add(" s");
-    } else if (!within) {
+    } else if (begin != 0 && !within) {
       note.add("; how long it takes is not known yet");
     }
     // Two lines: a handler cannot ask for the width of the terminal.
@@ -99,9 +108,16 @@ void install_signal_handlers() {
 
 void set_abandonable(int64_t micro_batches) { abandonable = micro_batches; }
 
+void note_progress(int done, int all) {
+  passes = all;
+  passes_done = done;
+  if (done == 0) step_begin_ns = base::now_ns();
+}
+
 void note_step_end() {
   const int64_t now = base::now_ns(), before = step_end_ns.exchange(now);
-  if (before != 0) step_ns.store(now - before);
+  const int64_t begin = before != 0 ? before : step_begin_ns.load();
+  if (begin != 0) step_ns = now - begin;
 }
 
 int asked_to_stop() { return asked.load(); }

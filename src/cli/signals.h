@@ -15,7 +15,9 @@ int asked_to_stop();
 // Micro-batches of a step between which a long step is abandoned; 0: a step is always finished.
 void set_abandonable(int64_t micro_batches);
 
-// Called after every step, to estimate how long the one in progress takes.
+// What the time that a stop takes is estimated from: called when a step begins (0, 0), when a pass over one
+// of its micro-batches does, with the number of those before it and of all, and when the step has ended.
+void note_progress(int done, int all);
 void note_step_end();
 
 }  // namespace quintet::cli

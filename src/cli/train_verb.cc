@@ -95,6 +95,7 @@ int train_action(const TrainOptions& o) {
   options.provenance = provenance();
   options.console = &console;
   options.interrupted = asked_to_stop;
+  options.on_progress = note_progress;
   options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
   if (!o.trace.empty()) options.trace = train::parse_trace_range(o.trace);
   install_signal_handlers();
@@ -120,8 +121,11 @@ int train_action(const TrainOptions& o) {
     const bool complete = result.incomplete.empty();
     if (end == train::RunEnd::Interrupted)
       console.print_line(fmt::format(
-          "interrupted {} step {}; {}", result.abandoned_step > 0 ? "in" : "after",
-          std::max(result.abandoned_step, result.summary.steps),
+          "interrupted {} step {}; {}",
+          result.abandoned_step > 0   ? "in"
+          : result.summary.steps == 0 ? "before"
+                                      : "after",
+          std::max<int64_t>({1, result.abandoned_step, result.summary.steps}),
           complete ? fmt::format("checkpoint {}saved, the same command continues",
                                  result.abandoned_step > 0 ? fmt::format("of step {} ", result.summary.steps)
                                                            : std::string())
@@ -191,7 +195,8 @@ Verb add_train(CLI::App& app) {
       "A run folder with a checkpoint is continued from the newest complete one, in the layout of the "
       "recipe.\n"
       "Ranks are threads of this process, or processes under mpirun and srun (run.backend).\n"
-      "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the step (on a CPU without pipeline stages a long one is "
+      "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the set-up or the step (on a CPU without pipeline stages a "
+      "long one is "
       "given "
       "up at the next micro-batch), save and exit with 128 + the signal number; a second one stops "
       "immediately.\n"

@@ -152,6 +152,11 @@ class Executor {
   // Whether the run that finished last was.
   virtual bool was_abandoned() const { return false; }
 
+  // Calls `report` in the next run when a pass over a micro-batch begins, with the number of those before
+  // it and of all. Backends that queue whole runs never call it.
+  using Report = std::function<void(int done, int all)>;
+  virtual void follow_next(Report /*report*/) {}  // NOLINT(performance-unnecessary-value-param)
+
   // Records the next run; streams of `trace` are those of the program, in order.
   virtual void trace_next(observe::RankTrace* trace, int64_t step) = 0;
 

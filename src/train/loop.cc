@@ -76,6 +76,9 @@ class RankLoop {
     if (options_.dry_run) return end_dry_run();
     try {
       if (evaluation_due_) repeat_evaluation();
+      // A signal during set-up, which does not wait for a step.
+      if (options_.interrupted && step_ < recipe_.run.steps && is_running() && agree_to_stop())
+        result_.summary.end = RunEnd::Interrupted;
       while (started_ > step_ || (step_ < recipe_.run.steps && is_running())) one_step();
       if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted && !evaluation_due_)
         result_.summary.end = RunEnd::Finished;  // the step in flight was the last
@@ -367,6 +370,10 @@ class RankLoop {
   void start_step() {
     if (started_ == step_) begin_ns_ = base::now_ns();
     if (may_abandon()) rank_->executor().abandon_next([this] { return agree_to_stop(); });
+    if (options_.on_progress) {
+      options_.on_progress(0, 0);
+      rank_->executor().follow_next(options_.on_progress);
+    }
     if (result_.summary.setup_seconds == 0)
       result_.summary.setup_seconds = static_cast<double>(begin_ns_ - run_begin_ns_) / kNanosPerSecond;
     if (is_traced(started_ + 1)) rank_->executor().trace_next(&*trace_, started_ + 1);

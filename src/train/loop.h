@@ -44,6 +44,9 @@ struct RunOptions {
   double long_step_seconds = 0.5;  // a stop waits for the end of a shorter step
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
   std::function<void(int64_t step, const StepResult& result)> on_step = {};
+  // Called on every rank when a step begins (0, 0), and on CPUs when a pass over one of its micro-batches
+  // does, with the number of those before it and of all.
+  std::function<void(int done, int all)> on_progress = {};
   compiler::ModelFn model;                        // and the packages of its ops; empty: recipe.model
   std::optional<data::Corpus> corpus;             // replaces recipe.data.path
   bool poison = false;                            // see exec::ExecutorOptions

@@ -68,8 +68,9 @@ inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const
 // Runs the tool in a child process that can be signalled.
 class Background {
  public:
-  // `largest_file`: bytes that no file may exceed, which stands for a full disk.
-  explicit Background(const std::vector<std::string>& arguments, rlim_t largest_file = RLIM_INFINITY)
+  // Standard error goes to `err`. `largest_file`: bytes that no file may exceed, which stands for a full disk.
+  explicit Background(const std::vector<std::string>& arguments, const std::string& err = "/dev/null",
+                      rlim_t largest_file = RLIM_INFINITY)
       : pid_(::fork()) {
     if (pid_ != 0) return;
     const rlimit limit = {largest_file, largest_file};
@@ -78,6 +79,7 @@ class Background {
     for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) ::signal(signal, SIG_DFL);
     const int null = ::open("/dev/null", O_RDWR);
     for (const int fd : {0, 1, 2}) ::dup2(null, fd);
+    ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
     std::vector<char*> argv = {const_cast<char*>(kTool.c_str())};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);

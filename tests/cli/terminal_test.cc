@@ -173,7 +173,7 @@ TEST(Terminal, ProblemsAndPlansFitIntoEightyColumns) {
   }
   // Paragraphs of the help start at the margin, all of their lines.
   EXPECT_CONTAINS(on_terminal({"train", "--help"}).text(),
-                  "given up at the next micro-batch), save and exit with");
+                  "\nwithout pipeline stages a long one is given up at the next micro-batch), save\n");
 }
 
 TEST(Terminal, ReportsFitIntoEightyColumns) {
@@ -189,11 +189,18 @@ TEST(Terminal, ReportsFitIntoEightyColumns) {
            {"checkpoint", "show", run, "--tensors"},
            {"explain", "Q1210"},
            {"schedule", "--name", "zb-v", "--pp", "4", "--micro", "16"},
+           {"schedule", "--name", "zb-v", "--pp", "4", "--micro", "8", "--gantt"},
+           {"--version"},
            {"program", recipe}}) {
     const Screen s = on_terminal(words);
     SKIP_WITHOUT_TERMINAL(s);
     EXPECT_FALSE(s.wrapped) << words[0] << "\n" << s.text();
     EXPECT_GT(s.lines.size(), 2u) << words[0];
+    // Rows of a chart are cut into panels, not wrapped at a space.
+    for (const std::string& line : s.lines)
+      if (words.back() == "--gantt" && line.find('|') != std::string::npos) {
+        EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 2) << s.text();
+      }
   }
 }
 

@@ -224,7 +224,7 @@ TEST(Train, ASignalWithoutACompleteSaveIsAFailure) {
   const std::vector<std::string> command = {
       "train", small.recipe_file().string(), "--sample", "0", "--steps", "1000000"};
   {
-    Background run(command, 8 * 512);
+    Background run(command, "/dev/null", 8 * 512);
     const base::Path metrics = small.run_folder().metrics();
     while (!run.ended() && (!base::file_exists(metrics) || base::size_of_file(metrics) == 0)) ::usleep(2000);
     run.send(SIGTERM);

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "observe/trace.h"
 #include "train/support.h"
@@ -177,8 +180,8 @@ TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
   options.long_step_seconds = 1e9;  // also on a busy machine
   std::atomic<int> asked{0};
   options.interrupted = [&] {
-    return asked.fetch_add(1) == 13 ? SIGTERM : 0;
-  };  // one rank, at the third boundary: the first step also asks between its two micro-batches
+    return asked.fetch_add(1) == 17 ? SIGTERM : 0;
+  };  // one rank, at the third boundary: it is also asked before the first step and between its micro-batches
   const auto result = small.train({"run.steps=50"}, options);
   EXPECT_EQ(result.summary.end, train::RunEnd::Interrupted);
   EXPECT_EQ(result.signal, SIGTERM);
@@ -186,6 +189,41 @@ TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
   EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 3u);
   EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "interrupted");
   EXPECT_EQ(checkpoint::Store(small.run_dir() / "checkpoints").newest()->step, 3);
+}
+
+// Every rank reports its passes over micro-batches, in a pipeline too: a stop that waits for the step can say
+// how long that takes.
+TEST(Loop, ProgressWithinAStepIsReported) {
+  for (const char* stages : {"parallel.pp=1", "parallel.pp=2"}) {
+    SCOPED_TRACE(stages);
+    const SmallRun small;
+    std::mutex mutex;
+    std::map<std::thread::id, std::vector<std::pair<int, int>>> calls;
+    train::RunOptions options;
+    options.on_progress = [&](int done, int all) {
+      const std::lock_guard lock(mutex);
+      calls[std::this_thread::get_id()].emplace_back(done, all);
+    };
+    auto sets = kOneRank;
+    for (const char* set : {stages, "batch.micro=1", "run.steps=2", "eval.every=1"}) sets.emplace_back(set);
+    small.train(sets, options);
+    EXPECT_EQ(calls.size(), stages == std::string("parallel.pp=2") ? 2u : 1u);
+    for (const auto& [thread, list] : calls) {
+      int begun = 0, last = 0;
+      for (const auto& [done, all] : list) {
+        if (done == 0) {
+          ++begun;
+        } else {
+          EXPECT_GT(done, last);
+          EXPECT_LT(done, all);
+          EXPECT_GE(all, 8) << "the micro-batches";
+        }
+        last = done;
+      }
+      EXPECT_EQ(begun, 2) << "evaluations are no steps";
+      EXPECT_GE(list.size(), 2 * 8u);
+    }
+  }
 }
 
 TEST(Loop, AFolderThatIsRemovedDuringTheRunIsReported) {

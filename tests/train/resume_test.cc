@@ -62,15 +62,15 @@ void expect_same_records(const base::Path& a, const base::Path& b) {
   }
 }
 
-// Asks to stop between two micro-batches of the step after this one (0: of the first): at the boundary each
-// of the ranks asks once at most.
+// Asks to stop between two micro-batches of the step after this one (0: of the first): at the boundary, or
+// before the first step, each of the ranks asks once.
 train::RunOptions stop_within(int64_t step, int64_t ranks) {
   auto done = std::make_shared<std::atomic<bool>>(step == 0);
   auto asked = std::make_shared<std::atomic<int64_t>>(0);
   train::RunOptions options;
   options.long_step_seconds = 0;
   options.on_step = [=](int64_t number, const train::StepResult&) { *done = number >= step; };
-  options.interrupted = [=] { return *done && asked->fetch_add(1) >= (step == 0 ? 0 : ranks) ? 15 : 0; };
+  options.interrupted = [=] { return *done && asked->fetch_add(1) >= ranks ? 15 : 0; };
   return options;
 }
 
@@ -115,6 +115,30 @@ TEST(Resume, AStepOfAPipelineIsFinished) {
   const train::RunResult result = small.train(sets, stop_within(2, 2));
   EXPECT_EQ(result.abandoned_step, 0);
   EXPECT_EQ(result.summary.steps, 3);
+}
+
+// A signal during set-up: no step is started, also where one is never abandoned.
+TEST(Resume, ASignalDuringSetUpWaitsForNoStep) {
+  for (const Sets& layout : {test::kOneRank, test::kOneRank + Sets{"parallel.pp=2", "batch.global=8"}}) {
+    const SmallRun whole, stopped;
+    const Sets sets = layout + Sets{"batch.micro=1", "checkpoint.every=4"};
+    train::RunOptions options;
+    options.interrupted = [] { return 15; };
+    const train::RunResult first = stopped.train(sets, options);
+    EXPECT_EQ(first.summary.end, train::RunEnd::Interrupted);
+    EXPECT_EQ(first.signal, 15);
+    EXPECT_EQ(first.summary.steps, 0);
+    EXPECT_EQ(first.abandoned_step, 0);
+    EXPECT_TRUE(test::read_metrics(stopped.run_folder().metrics()).empty());
+    whole.train(sets);
+    EXPECT_EQ(stopped.train(sets, stop_after(3)).summary.steps, 3);
+    EXPECT_EQ(stopped.train(sets, options).summary.steps, 3) << "nor when it continues";
+    EXPECT_EQ(stopped.train(sets).summary.end, train::RunEnd::Finished);
+    EXPECT_EQ(stopped.train(sets, options).summary.end, train::RunEnd::Finished) << "nothing is left to stop";
+    expect_same_records(whole.run_folder().metrics(), stopped.run_folder().metrics());
+    EXPECT_TRUE(tensors_of(whole / "run/checkpoints/step-00000006") ==
+                tensors_of(stopped / "run/checkpoints/step-00000006"));
+  }
 }
 
 TEST(Resume, AStoppedRunContinuesInEveryBit) {

@@ -212,6 +212,7 @@ void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const In
   lanes_ = &lanes_of(expanded);
   for (size_t s = 0; s < program_.streams.size(); ++s) progress_[s].store(0, std::memory_order_relaxed);
   begin_asking();
+  reported_ = 0;
   ++run_number_;
   run_number_.notify_all();
   try {
@@ -223,6 +224,7 @@ void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const In
     for (int done = run_done_[s]; done != run_number_; done = run_done_[s]) run_done_[s].wait(done);
   trace_ = nullptr;
   stop_asked_ = nullptr;
+  report_ = nullptr;
   if (failed_) std::rethrow_exception(error_);
 }
 
@@ -247,7 +249,11 @@ void CpuExecutor::run_lane(StreamId stream) {
   for (size_t at = 0; at < lane.size(); ++at) {
     if (failed_.load(std::memory_order_relaxed)) return;
     const Issue& issue = expanded_->issues[static_cast<size_t>(lane[at])];
-    if (stream == kComputeStream) ask_before(issue.call);
+    if (stream == kComputeStream) {
+      ask_before(issue.call);
+      if (report_ && issue.call > reported_)
+        report_(reported_ = issue.call, static_cast<int>(expanded_->calls.size()));
+    }
     if (!may_enter(issue.call)) return;
     if (options_.poison && stream != kComputeStream)
       if (const int freed = poison_waits_.at(expanded_)[static_cast<size_t>(lane[at])]; freed >= 0)

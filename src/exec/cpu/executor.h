@@ -34,6 +34,7 @@ class CpuExecutor : public Executor {
   void set_dropout_key(int64_t key) override;
   std::span<const double> sums() const override;
   void abandon_next(std::function<bool()> stop) override { stop_asked_ = std::move(stop); }
+  void follow_next(Report report) override { report_ = std::move(report); }
   bool was_abandoned() const override { return abandoned_at_ < kNever; }
   void trace_next(observe::RankTrace* trace, int64_t step) override;
   void begin_measuring(int round) override;
@@ -88,6 +89,9 @@ class CpuExecutor : public Executor {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
+
+  Report report_;     // follow_next
+  int reported_ = 0;  // the last call that it was called with
 
   // Abandoning the run (abandon_next). The compute stream asks where a micro-batch begins; the other streams
   // may be as far as the first call of that micro-batch, so a run that stops does so after this call.

@@ -51,14 +51,14 @@ TEST(Loop, StepsAheadChangeNoMetric) {
   EXPECT_EQ(ahead.result.summary.tokens, apart.result.summary.tokens);
 }
 
-// The step that is already on the device is finished and counted. (Around step 5, which is traced for the
-// report, no step is ahead.)
+// The step that is already on the device is finished and counted; the first question is before the first
+// step. (Around step 5, which is traced for the report, no step is ahead.)
 TEST(Loop, AnInterruptEndsTheRunAfterTheStepInProgress) {
   const auto at_call = [](int wanted) {
     return [calls = 0, wanted]() mutable { return ++calls == wanted ? SIGUSR1 : 0; };
   };
-  const Outcome apart = run_loop(false, {"run.steps=20"}, at_call(8)),
-                ahead = run_loop(true, {"run.steps=20"}, at_call(8));
+  const Outcome apart = run_loop(false, {"run.steps=20"}, at_call(9)),
+                ahead = run_loop(true, {"run.steps=20"}, at_call(9));
   EXPECT_EQ(apart.result.summary.steps, 8);
   EXPECT_EQ(ahead.result.summary.steps, 9);
   for (const Outcome* o : {&apart, &ahead}) {
@@ -67,7 +67,7 @@ TEST(Loop, AnInterruptEndsTheRunAfterTheStepInProgress) {
     EXPECT_EQ(o->metrics.size(), static_cast<size_t>(o->result.summary.steps));
   }
   // In the last but one step there is nothing left to stop.
-  EXPECT_EQ(run_loop(true, {"run.steps=9"}, at_call(8)).result.summary.end, train::RunEnd::Finished);
+  EXPECT_EQ(run_loop(true, {"run.steps=9"}, at_call(9)).result.summary.end, train::RunEnd::Finished);
 }
 
 }  // namespace
