@@ -21,6 +21,7 @@ struct CheckOptions {
 int check_action(const CheckOptions& o) {
   const config::Recipe recipe = o.recipe.load();
   train::require_data(recipe);
+  train::require_loadable_if_small(recipe);
   const std::vector<std::string> warnings = tools::cluster_warnings(recipe, o.cluster);
   const compiler::Compiled compiled = tools::compile_rank(recipe, 0);
   print(o.json ? tools::good_json(recipe, compiled, warnings) : tools::good_text(recipe, compiled, warnings));

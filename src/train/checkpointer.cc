@@ -54,6 +54,16 @@ void remove_if_empty(std::initializer_list<base::Path> folders) {
   for (const base::Path& folder : folders) std::filesystem::remove(folder, ignored);
 }
 
+// Failures in one sentence. A cause that they share, after the last colon, is stated once: "cannot write 'a',
+// cannot write 'b': No space left on device".
+std::string joined(const std::string& before, const std::string& failure) {
+  if (before.empty()) return failure;
+  const size_t a = before.rfind(": "), b = failure.rfind(": ");
+  const bool same = a != std::string::npos && b != std::string::npos &&
+                    base::without_code(before.substr(a)) == base::without_code(failure.substr(b));
+  return same ? before.substr(0, a) + ", " + failure : before + "; " + failure;
+}
+
 }  // namespace
 
 base::Path checkpoint_folder(const config::Recipe& recipe) {
@@ -505,7 +515,7 @@ Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
   begin_ns_ = last_ns_ = base::now_ns();
   step_ = last_step_ = step;
   std::string failures;
-  const auto note = [&] { failures += (failures.empty() ? "" : "; ") + failure->text; };
+  const auto note = [&] { failures = joined(failures, failure->text); };
   if (failure) note();  // of the save before
   for (size_t i = 0; i < elsewhere.size() + 2; ++i) {
     if (i == 1) std::this_thread::sleep_for(pause_);

@@ -28,6 +28,9 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
+// Data up to this size are loaded to check a recipe.
+constexpr int64_t kSmallBytes = int64_t{1} << 20;
+
 constexpr std::string_view kDataIsTrainable = "data.path names data that the run can train on";  // the code's
 
 // Threads that tokenize text at the start, or a stream during a run: few, since other threads train.
@@ -509,6 +512,41 @@ void require_data(const config::Recipe& recipe) {
   for (const config::EvalSet& set : recipe.eval.sets) require("eval.sets", set.path);
   if (const std::string& by = recipe.data.curriculum.by; !by.empty() && by != "length")
     require("data.curriculum.by", {by});
+}
+
+namespace {
+
+// The size of the files that paths name, or more than `limit`: the rest is not looked at then.
+int64_t bytes_of(const std::vector<std::string>& paths, int64_t limit) {
+  int64_t bytes = 0;
+  const auto add = [&](const base::Path& file) { return (bytes += base::size_of_file(file)) <= limit; };
+  for (const std::string& path : paths) {
+    if (bytes > limit) break;
+    if (base::file_exists(path)) {
+      add(path);
+    } else if (base::directory_exists(path)) {
+      std::error_code none;
+      for (std::filesystem::recursive_directory_iterator it(path, none), end; it != end; it.increment(none))
+        if (it->is_regular_file(none) && !add(it->path())) break;
+    } else {
+      bytes = limit + 1;  // a pair of token files, which are mapped
+    }
+  }
+  return bytes;
+}
+
+bool is_small(const config::Recipe& recipe) {
+  std::vector<std::string> all = recipe.data.path;
+  for (const config::BlendSet& set : recipe.data.blend)
+    all.insert(all.end(), set.path.begin(), set.path.end());
+  for (const config::EvalSet& set : recipe.eval.sets) all.insert(all.end(), set.path.begin(), set.path.end());
+  return !all.empty() && bytes_of(all, kSmallBytes) <= kSmallBytes;
+}
+
+}  // namespace
+
+void require_loadable_if_small(const config::Recipe& recipe) {
+  if (is_small(recipe)) load_data(recipe);
 }
 
 }  // namespace quintet::train

@@ -48,5 +48,7 @@ data::MaskedTokens masked_tokens(const config::Recipe& recipe, const tokenizer::
                                  std::string_view stream);
 // UserError unless every path of the recipe's data exists. Reads nothing.
 void require_data(const config::Recipe& recipe);
+// UserError if load_data refuses them; larger data than 1 MiB in all are not read.
+void require_loadable_if_small(const config::Recipe& recipe);
 
 }  // namespace quintet::train

@@ -154,7 +154,7 @@ TEST(PlanVerb, TensorGroupsAcrossTheSlowLinkAreWarnedOf) {
   EXPECT_EQ(quintet("plan " + recipe + " --cluster '1x4 h100'").out.find("warning: "), std::string::npos);
   EXPECT_EQ(quintet("plan " + recipe).out.find("warning: "), std::string::npos);
   const std::string text = (folder / "text.txt").string();
-  base::write_file_atomically(text, "some text");
+  base::write_file_atomically(text, std::string(1000, 'a'));
   const std::string with_data = "check " + recipe + " --set " + quoted("data.path=[\"" + text + "\"]");
   const Outcome check = quintet(with_data + " --cluster '4x1 h100'");
   EXPECT_EQ(check.code, 0) << check.err;
