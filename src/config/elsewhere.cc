@@ -38,6 +38,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"clip_grad", "optimizer.clip_norm"},
     {"clip_grad_norm", "optimizer.clip_norm"},
     {"comm_timeout", "run.timeout"},
+    {"context_len", "data.seq_len"},
     {"context_length", "data.seq_len"},
     {"context_parallel_degree", "parallel.cp"},
     {"context_parallel_rotate_method", "parallel.cp_method"},
@@ -96,6 +97,8 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"fsdp", "parallel.dp_shard"},
     {"fsdp_size", "parallel.dp_shard"},
     {"global_batch_size", "batch.global"},
+    {"gpus", "parallel.dp_shard"},
+    {"gpus_per_node", "parallel.dp_shard"},
     {"grad_accum", "batch.accumulation"},
     {"grad_accumulation", "batch.accumulation"},
     {"grad_clip", "optimizer.clip_norm"},
@@ -134,6 +137,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"lr_decay_style", "optimizer.schedule.kind"},
     {"lr_scheduler", "optimizer.schedule.kind"},
     {"lr_scheduler_type", "optimizer.schedule.kind"},
+    {"lr_warmup", "optimizer.schedule.warmup"},
     {"lr_warmup_iters", "optimizer.schedule.warmup"},
     {"lr_warmup_steps", "optimizer.schedule.warmup"},
     {"manual_seed", "run.seed"},
@@ -149,6 +153,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"max_position_embeddings", "model.max_positions"},
     {"max_seq_len", "data.seq_len"},
     {"max_seq_length", "data.seq_len"},
+    {"max_seqlen", "data.seq_len"},
     {"max_steps", "run.steps"},
     {"micro_batch_size", "batch.micro"},
     {"microbatch_group_size_per_vp_stage", "parallel.micro_group"},
@@ -175,6 +180,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"moe_router_topk", "model.moe.top_k"},
     {"moe_token_drop_policy", "model.moe.drop"},
     {"n_embd", "model.embed"},
+    {"n_gpus", "parallel.dp_shard"},
     {"n_head", "model.heads"},
     {"n_heads", "model.heads"},
     {"n_inner", "model.ffn"},
@@ -193,6 +199,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"num_epochs", "run.steps"},
     {"num_experts", "model.moe.experts"},
     {"num_experts_per_tok", "model.moe.top_k"},
+    {"num_gpus", "parallel.dp_shard"},
     {"num_heads", "model.heads"},
     {"num_hidden_layers", "model.layers"},
     {"num_key_value_heads", "model.kv_heads"},
@@ -243,6 +250,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"save_steps", "checkpoint.every"},
     {"scheduler", "optimizer.schedule.kind"},
     {"seq_length", "data.seq_len"},
+    {"seqlen", "data.seq_len"},
     {"sequence_len", "data.seq_len"},
     {"sequence_length", "data.seq_len"},
     {"sequence_parallel_size", "parallel.cp"},
@@ -272,6 +280,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"ulysses_sequence_parallel_size", "parallel.cp"},
     {"untie_embeddings_and_output_weights", "model.tied"},
     {"use_deterministic_algorithms", "run.deterministic"},
+    {"use_distributed_optimizer", "parallel.zero"},
     {"use_rts", "model.moe.drop"},
     {"val_set_size", "data.validation_fraction"},
     {"val_size", "data.validation_fraction"},
@@ -294,6 +303,8 @@ static_assert(std::is_sorted(kElsewhere.begin(), kElsewhere.end()));
 constexpr std::string_view kFusedAttention = "leave it out: attention never stores its scores";
 constexpr std::string_view kCompiled = "leave it out: every recipe is compiled";
 constexpr std::string_view kContinues = "leave it out: the same command continues a run; see --from";
+constexpr std::string_view kLaunched =
+    "leave it out: mpirun or srun starts the ranks, as many as the axes of [parallel] multiply to";
 constexpr std::string_view kNoAdapters = "leave it out: adapters are not supported yet";
 constexpr std::string_view kMetricsFile = "leave it out: metrics.jsonl in the run folder has every step";
 
@@ -302,12 +313,15 @@ constexpr auto kAnswers = std::to_array<std::pair<std::string_view, std::string_
     {"adapter", kNoAdapters},
     {"attn_implementation", kFusedAttention},
     {"compile", kCompiled},
+    {"deepspeed", "leave it out: parallel.zero and [precision] say what its file does; see docs/coming-from"},
     {"flash_attention", kFusedAttention},
     {"load_in_4bit", kNoAdapters},
     {"load_in_8bit", kNoAdapters},
     {"lora_alpha", kNoAdapters},
     {"lora_dropout", kNoAdapters},
     {"lora_r", kNoAdapters},
+    {"nnodes", kLaunched},
+    {"num_nodes", kLaunched},
     {"report_to", kMetricsFile},
     {"resume", kContinues},
     {"resume_from", kContinues},
@@ -335,6 +349,9 @@ std::string_view row_of(const Table& table, std::string_view key) {
 }  // namespace
 
 std::string_view key_elsewhere(std::string_view key) { return row_of(kElsewhere, key); }
-std::string_view answer_elsewhere(std::string_view key) { return row_of(kAnswers, key); }
+std::string_view answer_elsewhere(std::string_view key) {
+  const std::string_view answer = row_of(kAnswers, key);
+  return answer.empty() ? row_of(kAnswers, key.substr(0, key.find('.'))) : answer;  // wandb.project
+}
 
 }  // namespace quintet::config

@@ -311,6 +311,15 @@ TEST(BadRecipes, WordsOfOtherSystemsAreKnown) {
       {"gradient_accumulation_steps", "batch.accumulation"},
       {"tensor_model_parallel_size", "parallel.tp"},
       {"training.compile", "leave it out: every recipe is compiled"},
+      {"num_gpus", "parallel.dp_shard"},
+      {"data.seqlen", "data.seq_len"},
+      {"optimizer.lr_warmup", "optimizer.schedule.warmup"},
+      {"use_distributed_optimizer", "parallel.zero"},
+      {"num_nodes",
+       "leave it out: mpirun or srun starts the ranks, as many as the axes of [parallel] multiply to"},
+      {"deepspeed",
+       "leave it out: parallel.zero and [precision] say what its file does; see docs/coming-from"},
+      {"wandb.project", "leave it out: metrics.jsonl in the run folder has every step"},
       {"lora_r", "leave it out: adapters are not supported yet"}};
   for (const auto& [word, key] : words) {
     const auto problems = problems_with({std::string(word) + "=1"});
