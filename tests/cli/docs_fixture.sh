@@ -44,10 +44,10 @@ case $PAGE in
     run small.toml
     "$QUINTET" export runs/small --to hf Llama-3.2-1B >/dev/null
     printf '%s\n' 'name = "tune"' '[model]' 'hf = "Llama-3.2-1B"' '[data]' 'path = "README.md"' \
-      'seq_len = 8' '[batch]' 'global = 4' '[optimizer]' 'lr = 1e-3' '[run]' 'steps = 1000' > tune.toml ;;
+      'seq_len = 8' '[batch]' 'global = 4' '[optimizer]' 'lr = 1e-3' '[run]' 'steps = 1000' > tune.toml
+    cp tune.toml recipe.toml ;;
   reports.md)
     recipe other 3 > other.toml
     run other.toml ;;
-  *)
-    recipe x 2 > recipe.toml ;;
 esac
+[ -e recipe.toml ] || recipe x 2 > recipe.toml

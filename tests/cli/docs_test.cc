@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -135,15 +136,17 @@ std::string replaced(const std::string& text, const std::string& pattern, const 
 
 // Compared with the tool's options only, as are commands of build-cuda/quintet (a GPU) and srun (Slurm).
 // QUINTET_DOCS_ALL=1 runs them too, which takes minutes.
-constexpr const char* kSlow[] = {"--model llama3-405b",
-                                 "--model llama3-70b --cluster \"64x8 h100\" --search"};
+constexpr const char* kSlow[] = {"--model llama3-405b", "--model llama3-70b --cluster \"64x8 h100\" --search",
+                                 "bench reference docs/reference/published_runs.csv"};
+// Need a GPU, whatever the path of the tool.
+constexpr const char* kOnGpu[] = {"build-cuda/", "bench step bench/gpu/", "--floors"};
 
 bool is_run(const std::string& line) {
-  if (line.find("build-cuda/") != std::string::npos || line.starts_with("srun")) return false;
+  const auto contains = [&](const char* part) { return line.find(part) != std::string::npos; };
+  if (std::any_of(std::begin(kOnGpu), std::end(kOnGpu), contains) || line.starts_with("srun")) return false;
   if (line.starts_with("mpirun") && !test::has_mpirun()) return false;
   if (::getenv("QUINTET_DOCS_ALL") != nullptr) return true;
-  return std::none_of(std::begin(kSlow), std::end(kSlow),
-                      [&](const char* part) { return line.find(part) != std::string::npos; });
+  return std::none_of(std::begin(kSlow), std::end(kSlow), contains);
 }
 
 // A line of a sh block as it is run, empty when it has no command of the tool. Words in capitals stand for a
@@ -164,21 +167,31 @@ std::string runnable(const std::string& line, int number) {
   return command.starts_with("mpirun") ? test::kMpiSettings + command : command;
 }
 
-// The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short and what
-// docs_fixture.sh adds. Returns how many were run.
-//   toml   written as a file if the first line is a comment with its name: # mine.toml
-//   sh     commands of the tool; "# exit code 1" states a code other than 0
-//   text   every line but "..." occurs in the output of the sh block before it
-int run_page(const base::Path& page) {
-  SCOPED_TRACE(page.string());
-  const std::vector<Block> blocks = blocks_of(base::read_file(page));
-  const bool has_commands = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) {
-    return block.kind == "sh" &&
-           std::any_of(block.lines.begin(), block.lines.end(),
-                       [](const std::string& line) { return is_run(line) && !runnable(line, 0).empty(); });
-  });
-  if (!has_commands) return 0;
-  const test::TempFolder folder;
+// Commands in the prose of a page that say what they work on: a file or run that the folder has, with RECIPE
+// for one, a code, a schedule. Others name a verb or an option, or a file of the reader's. Returns how many
+// were run.
+int run_prose(const std::string& page, const std::string& folder) {
+  static const std::regex kPlaceholder(R"( (\.\.\.|[A-Z]+)( |$))"),
+      kComplete("quintet (explain Q|schedule --name )");
+  int ran = 0;
+  for (const std::string& quoted : commands_in_prose(page)) {
+    const std::string command = runnable(quoted, 100 + ran);
+    if (command.empty() || !is_run(quoted) || std::regex_search(command, kPlaceholder)) continue;
+    std::istringstream words(command.substr(command.find(test::kTool) + test::kTool.size()));
+    bool has_file = false;
+    for (std::string word; words >> word;)
+      if (word.ends_with(".toml") || word.ends_with(".csv") || word.find('/') != std::string::npos)
+        has_file |= base::file_exists(folder + "/" + word) || base::directory_exists(folder + "/" + word);
+    if (!has_file && !std::regex_search(quoted, kComplete)) continue;
+    const Outcome o = shell("cd " + folder + " && " + command);
+    EXPECT_EQ(o.code, 0) << quoted << "\n" << o.out << o.err;
+    ++ran;
+  }
+  return ran;
+}
+
+// Copies of recipes/ whose runs are short, some text, and bench/.
+void fill_folder(const test::TempFolder& folder) {
   for (const base::Path& file : base::list_files(QUINTET_SOURCE_DIR "/recipes")) {
     const base::Path copy = folder.path() / file.lexically_relative(QUINTET_SOURCE_DIR);
     base::make_directories(copy.parent_path());
@@ -190,6 +203,27 @@ int run_page(const base::Path& page) {
     base::write_file_atomically(folder / name / "text.md", readme());
   }
   base::write_file_atomically(folder / "README.md", readme());
+  std::filesystem::create_directory_symlink(QUINTET_SOURCE_DIR "/bench", folder / "bench");
+}
+
+// The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short and what
+// docs_fixture.sh adds. Returns how many were run.
+//   toml   written as a file if the first line is a comment with its name: # mine.toml
+//   sh     commands of the tool; "# exit code 1" states a code other than 0
+//   text   every line but "..." occurs in the output of the sh block before it
+// Those of its prose follow (run_prose).
+int run_page(const base::Path& page) {
+  SCOPED_TRACE(page.string());
+  const std::string text = base::read_file(page);
+  const std::vector<Block> blocks = blocks_of(text);
+  const bool has_commands = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) {
+    return block.kind == "sh" &&
+           std::any_of(block.lines.begin(), block.lines.end(),
+                       [](const std::string& line) { return is_run(line) && !runnable(line, 0).empty(); });
+  });
+  if (!has_commands && commands_in_prose(text).empty()) return 0;
+  const test::TempFolder folder;
+  fill_folder(folder);
   const std::string in_folder = "cd " + folder.path().string() + " && ";
   const Outcome fixture = shell(in_folder + "QUINTET=" + test::kTool +
                                 " PAGE=" + page.lexically_relative(QUINTET_SOURCE_DIR "/docs").string() +
@@ -222,7 +256,7 @@ int run_page(const base::Path& page) {
             << output;
     }
   }
-  return ran;
+  return ran + run_prose(text, folder.path().string());
 }
 
 int run_pages(const std::string& folder) {
@@ -235,12 +269,18 @@ int run_pages(const std::string& folder) {
   return ran;
 }
 
+TEST(Docs, CommandsInTheProseOfTheReadmeRun) {
+  const test::TempFolder folder;
+  fill_folder(folder);
+  EXPECT_GE(run_prose(readme(), folder.path().string()), 1);
+}
+
 TEST(Docs, CommandsOfTutorialsRun) { EXPECT_GE(run_pages("tutorials"), 20); }
 
 TEST(Docs, CommandsOfGuidesRun) { EXPECT_GE(run_pages(""), 50); }
 
 TEST(Docs, CommandsOfFormatsAndBenchmarksRun) {
-  EXPECT_GE(run_pages("formats") + run_pages("benchmarks"), 2);
+  EXPECT_GE(run_pages("formats") + run_pages("benchmarks") + run_pages("reference"), 6);
 }
 
 TEST(Docs, ConvertedRecipesArePlannedAsShown) { EXPECT_GE(run_pages("coming-from"), 5); }
