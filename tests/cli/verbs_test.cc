@@ -86,6 +86,24 @@ TEST(Tool, ACommitNamesItsChanges) {
   EXPECT_EQ(commit(), clean);
 }
 
+// A table without a row that can be compared proves nothing: no error is computed, and the exit code says so.
+TEST(Tool, APublishedTableWithoutAUsableRowFails) {
+  const test::TempFolder folder;
+  const std::string table = (folder / "table.csv").string();
+  const std::string published = base::read_file(QUINTET_SOURCE_DIR "/docs/reference/published_runs.csv");
+  base::write_file_atomically(table,
+                              published.substr(0, published.find('\n') + 1) +
+                                  "OFF-002,https://example.org,GPT-1T,,,,,,,,V100-32GB (DGX-2),512,fp16,512,"
+                                  "ZeRO-3 + CPU offload,1,,1,,,,,,,,,48.9,,,yes;geometry not given\n");
+  const Outcome text = quintet("bench reference " + table);
+  EXPECT_EQ(text.code, 1) << text.err;
+  EXPECT_CONTAINS(text.out, "no row could be compared");
+  EXPECT_EQ(text.out.find("0.0 %"), std::string::npos) << text.out;
+  const Outcome json = quintet("bench reference --json " + table);
+  EXPECT_EQ(json.code, 1) << json.err;
+  EXPECT_TRUE(nlohmann::json::parse(json.out).at("summary").at("median_error").is_null());
+}
+
 TEST(Tool, CodesAreExplained) {
   const Outcome one = quintet("explain q1210");
   EXPECT_EQ(one.code, 0);
@@ -457,7 +475,15 @@ TEST(Tool, HugeSizesAreRefusedAtOnce) {
   const SmallRun small;
   ASSERT_EQ(::mkfifo((small / "fifo").c_str(), 0600), 0);
   const std::string recipe = quoted(small.recipe_file().string());
+  std::string many;
+  for (int i = 0; i < 300'000; ++i) many += fmt::format("k{}=1\n", i);
+  base::write_file_atomically(small / "many.toml", many);
   const std::pair<std::string, const char*> cases[] = {
+      {"check " + quoted((small / "many.toml").string()), "and 299957 more"},
+      {"check " + recipe +
+           " --set data.seq_len=1073741824 --set batch.global=1 --set batch.micro=1 --set "
+           "parallel.dp_shard=1",
+       "nearest: 4096, the length of one sequence"},
       {"check " + recipe + " --set batch.global=4194304", "batch.global counts sequences, not tokens"},
       {"train " + recipe + " --set batch.global=4194304 --set data.seq_len=4096", "17.2B tokens per step"},
       {"plan " + recipe + " --set model.layers=1000000", "the limit is 2,048"},
@@ -502,6 +528,23 @@ TEST(Tool, EveryIntegerKeyIsBounded) {
     codes >> code;
     EXPECT_TRUE(code == 0 || code == 2) << code << ": " << command;
   }
+}
+
+// Small data are loaded: what train would refuse, check refuses.
+TEST(Check, SmallDataMustBeTrainable) {
+  const SmallRun small;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) lines += "{\"text\": \"a\"}\n";
+  base::write_file_atomically(small / "single.jsonl", lines);
+  const std::string check = "check " + quoted(small.recipe_file().string()) + " --set data.path=";
+  const Outcome bad = quintet(check + (small / "single.jsonl").string());
+  EXPECT_EQ(bad.code, 2) << bad.out;
+  EXPECT_CONTAINS(bad.err, "has nothing to learn from");
+  // Large ones are not read: a sparse file of 1 TB is checked at once.
+  base::make_directories(small / "large");
+  base::write_file_atomically(small / "large/a.jsonl", lines);
+  ASSERT_EQ(::truncate((small / "large/a.jsonl").c_str(), int64_t{1} << 40), 0);
+  EXPECT_EQ(quintet(check + (small / "large").string()).code, 0);
 }
 
 TEST(Check, DataMustExist) {

@@ -314,14 +314,21 @@ TEST(Verify, AllowsWhatTheModelMakesOfRounding) {
   r.model.dropout = 0.97;
   r.data.seq_len = 32;
   r.optimizer.lr = 50;
-  const tools::VerifyResult result = tools::verify(config::resolve(r), {.steps = 5});
-  EXPECT_TRUE(result.pass()) << tools::to_table(result);
-  EXPECT_GT(result.sensitive(), 0) << "an example of an ill-conditioned model is needed";
-  for (const Check& c : result.checks)
-    if (c.step == 1) {
-      EXPECT_EQ(c.amplified, 0) << "before the first update there is nothing to amplify";
-    }
-  EXPECT_NE(tools::to_table(result).find("the model is ill-conditioned"), std::string::npos);
+  config::Recipe narrow = recipe();
+  narrow.model.kv_heads = 4;
+  narrow.model.mla = {.kv_rank = 1, .nope_dim = 2, .rope_dim = 2, .v_dim = 4};
+  narrow.optimizer.lr = 50;
+  for (const config::Recipe& bad : {r, narrow}) {
+    SCOPED_TRACE(bad.model.mla.kv_rank > 0 ? "kv_rank 1" : "dropout");
+    const tools::VerifyResult result = tools::verify(config::resolve(bad), {.steps = 5});
+    EXPECT_TRUE(result.pass()) << tools::to_table(result);
+    EXPECT_GT(result.sensitive(), 0) << "an example of an ill-conditioned model is needed";
+    for (const Check& c : result.checks)
+      if (c.step == 1) {
+        EXPECT_EQ(c.amplified, 0) << "before the first update there is nothing to amplify";
+      }
+    EXPECT_NE(tools::to_table(result).find("the model is ill-conditioned"), std::string::npos);
+  }
 }
 
 TEST(Verify, StepsMustBePositive) { EXPECT_THROW(tools::verify(recipe(), {.steps = 0}), base::UserError); }
