@@ -318,6 +318,14 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
+void remove_partial_files(const Path& folder, std::initializer_list<const char*> names) {
+  for (const Path& file : list_folder(folder)) {
+    const std::string name = file.filename().string();
+    const auto is_of = [&](const char* whole) { return name.starts_with(std::string(whole) + "."); };
+    if (name.ends_with(".partial") && std::ranges::any_of(names, is_of)) remove_file(folder / name);
+  }
+}
+
 AppendFile::AppendFile(const Path& path, Start start) : path_(path) {
   fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND | (start == Start::Empty ? O_TRUNC : 0), 0644);
   if (fd_ < 0) fail_writing("open for writing", path_, errno);

@@ -1,5 +1,8 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace quintet::base {
@@ -34,6 +37,42 @@ void append(std::string& out, const nlohmann::ordered_json& value, int depth, in
 }
 
 }  // namespace
+
+bool nests_too_deep(std::string_view json) {
+  const auto opens = [](char c) { return c == '[' || c == '{'; };
+  if (std::ranges::count_if(json, opens) <= kJsonDepth) return false;
+  int depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_text && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_text = !in_text;
+    else if (in_text)
+      continue;
+    else if (opens(c) && ++depth > kJsonDepth)
+      return true;
+    else if (c == ']' || c == '}')
+      --depth;
+  }
+  return false;
+}
+
+nlohmann::json parse_json(std::string_view text) {
+  if (nests_too_deep(text)) return nlohmann::json::value_t::discarded;
+  return nlohmann::json::parse(text, nullptr, false);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text) {
+  if (nests_too_deep(text)) return nlohmann::ordered_json::value_t::discarded;
+  return nlohmann::ordered_json::parse(text, nullptr, false);
+}
+
+std::string json_fault(std::string_view text) {
+  return nests_too_deep(text) ? fmt::format("JSON that nests deeper than {} levels", kJsonDepth)
+                              : "not valid JSON";
+}
 
 std::string json_text(const nlohmann::ordered_json& value, int levels) {
   std::string out;

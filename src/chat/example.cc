@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace quintet::chat {
@@ -53,7 +54,8 @@ Json list_of_tools(const Json& record) {
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
     if (text.empty()) return {};
-    tools = Json::parse(text, nullptr, false);
+    tools = base::parse_ordered_json(text);
+    if (tools.is_discarded()) fail_user("the field \"tools\" is {}", base::json_fault(text));
   }
   if (!tools.is_array()) fail_user("the field \"tools\" is {}, not a list", shown(*found));
   return tools.empty() ? Json() : tools;
@@ -72,7 +74,7 @@ void parse_arguments(Json& message, size_t number) {
       fail_user("message {}: a tool call has no \"name\": {}", number, shown(call));
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
-    Json parsed = Json::parse(arguments->get<std::string>(), nullptr, false);
+    Json parsed = base::parse_ordered_json(arguments->get<std::string>());
     if (parsed.is_object()) *arguments = std::move(parsed);
   }
 }
@@ -156,7 +158,7 @@ Json sharegpt_messages(const Json& turns) {
     Json message{{"role", role->second}, {"content", turn["value"]}};
     if (from == "function_call") {
       const std::string text = turn["value"].is_string() ? turn["value"].get<std::string>() : "";
-      Json call = Json::parse(text, nullptr, false);
+      Json call = base::parse_ordered_json(text);
       if (call.is_object()) call = Json::array({call});
       if (!call.is_array())
         fail_user("turn {}: the function call is not JSON: {}", number, shown(turn["value"]));

@@ -5,6 +5,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace quintet::chat {
@@ -12,7 +13,10 @@ namespace {
 
 Json read_json(const base::Path& path) {
   if (!base::file_exists(path)) return Json::object();
-  Json json = Json::parse(base::read_file(path), nullptr, false);
+  const std::string text = base::read_file(path);
+  Json json = base::parse_ordered_json(text);
+  if (json.is_discarded())
+    base::fail_user("'{}' is {}", base::printable(path.string()), base::json_fault(text));
   if (!json.is_object()) base::fail_user("'{}' is not a JSON object", base::printable(path.string()));
   return json;
 }

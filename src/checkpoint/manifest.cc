@@ -106,6 +106,7 @@ class Parser {
     const auto take = [this](int depth, Json::parse_event_t event, Json& value) {
       return on_event(depth, event, value);
     };
+    if (base::nests_too_deep(text)) base::fail_user("{} is {}", source_, base::json_fault(text));
     Json root = Json::parse(text, take, false);
     if (root.is_discarded()) base::fail_user("{} is not valid JSON", source_);
     if (!root.is_object()) Fields(root, source_, kManifest);  // throws

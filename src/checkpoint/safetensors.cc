@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/json.h"
 
 namespace quintet::checkpoint {
 namespace {
@@ -94,7 +95,7 @@ uint64_t header_length(std::span<const std::byte> first, int64_t file_bytes, con
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_begin, int64_t file_bytes,
                                            const std::string& path) {
   const int64_t data_bytes = file_bytes - data_begin;
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = base::parse_json(text);
   if (!json.is_object()) base::fail_user("{}: the header is not a JSON object", path);
   SafetensorsHeader header;
   std::vector<std::pair<int64_t, int64_t>> ranges;

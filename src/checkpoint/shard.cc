@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/write_queue.h"
 
 namespace quintet::checkpoint {
@@ -247,7 +248,7 @@ ShardContents read_shard(const base::Path& path, std::optional<int64_t> step, in
   if (length > static_cast<uint64_t>(kLargestHeader)) refuse("its header is too large");
   std::string text(static_cast<size_t>(length) + kLengthBytes, '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
-  const Json header = Json::parse(text.begin() + kLengthBytes, text.end(), nullptr, false);
+  const Json header = base::parse_ordered_json(std::string_view(text).substr(kLengthBytes));
   ShardContents shard{.file = {.name = path.filename().string(),
                                .bytes = file.size(),
                                .header_bytes = static_cast<int64_t>(text.size()),

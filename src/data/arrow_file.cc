@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/plural.h"
 #include "base/text.h"
 
@@ -362,7 +363,7 @@ Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer
     base::fail_user("'{}' holds several splits of a dataset: name one of them, such as '{}'", folder.string(),
                     (folder / "train").string());
   const base::Path state = folder / "state.json";
-  const auto json = nlohmann::json::parse(base::read_file(state), nullptr, false);
+  const auto json = base::parse_json(base::read_file(state));
   const auto files = json.is_object() ? json.find("_data_files") : json.end();
   if (files == json.end() || !files->is_array() || files->empty())
     base::fail_user("'{}' does not list the files of a dataset (\"_data_files\")", state.string());

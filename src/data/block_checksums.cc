@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel_for.h"
 #include "base/read_ahead.h"
 #include "config/codes.h"
@@ -91,7 +92,7 @@ std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& pr
   if (!base::file_exists(manifest) && prefix.filename() == "tokens")
     manifest = (prefix.parent_path() / "manifest.json").string();
   if (!base::file_exists(manifest)) return nullptr;
-  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  const auto json = base::parse_json(base::read_file(manifest));
   if (!json.is_object() || !json.contains("block_xxh3")) return nullptr;  // somebody else's file
   const nlohmann::json& sums = json.at("block_xxh3");
   if (!sums.is_string() || json.value("block_bytes", nlohmann::json()) != kChecksumBlock)

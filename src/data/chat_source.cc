@@ -19,8 +19,8 @@ namespace {
 using chat::Json;
 
 Json parse_line(std::string_view text) {
-  Json record = Json::parse(text, nullptr, false);
-  if (record.is_discarded()) base::fail_user("not valid JSON");
+  Json record = base::parse_ordered_json(text);
+  if (record.is_discarded()) base::fail_user("{}", base::json_fault(text));
   return record;
 }
 

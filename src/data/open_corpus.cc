@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "data/arrow_file.h"
@@ -25,7 +26,7 @@ namespace {
 nlohmann::json manifest_of(const base::Path& path) {
   const base::Path manifest = token_file_prefix(path).parent_path() / "manifest.json";
   if (!base::file_exists(manifest)) return {};
-  return nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  return base::parse_json(base::read_file(manifest));
 }
 
 // Rejected answers and prompts without answers are tokens like any others, but not to be learnt.

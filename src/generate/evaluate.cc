@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace quintet::generate {
 namespace {
@@ -37,7 +38,7 @@ std::string field(const json& line, const char* key, const std::string& where) {
 }
 
 Task parse_task(std::string_view text, const std::string& where) {
-  const json line = json::parse(text, nullptr, false);
+  const json line = base::parse_json(text);
   if (!line.is_object())
     base::fail_user(R"({}: expected {{"text": ...}} or {{"context": ..., "choices": [...], "answer": 0}})",
                     where);

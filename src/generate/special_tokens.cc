@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "config/hf/config.h"
 
 namespace quintet::generate {
@@ -14,7 +15,7 @@ using tokenizer::Tokenizer;
 // A JSON file of a folder; an empty object when it is missing or no JSON.
 json read_object(const base::Path& file) {
   if (!base::file_exists(file)) return json::object();
-  json value = json::parse(base::read_file(file), nullptr, false);
+  json value = base::parse_json(base::read_file(file));
   return value.is_object() ? value : json::object();
 }
 

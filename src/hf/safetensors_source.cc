@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/manifest.h"
 #include "hf/strided.h"
 
@@ -40,7 +41,7 @@ float fp8_e4m3(uint8_t bits) {
 }
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text, const std::string& source) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = base::parse_json(text);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
     base::fail_user("{} is not an index of weights: it has no object \"weight_map\"", source);

@@ -421,15 +421,6 @@ void remove_work(const base::Path& folder) {
   std::error_code ignored;
   std::filesystem::remove_all(folder / kWorkFolder, ignored);
 }
-// What a kill has left of files that were being written: "tokens.bin.1234.0.partial".
-void remove_partial(const base::Path& folder, std::initializer_list<const char*> files) {
-  for (const base::Path& file : base::list_folder(folder)) {
-    const std::string name = file.filename().string();
-    const auto is_of = [&](const char* whole) { return name.starts_with(std::string(whole) + "."); };
-    if (name.ends_with(".partial") && std::ranges::any_of(files, is_of)) base::remove_file(folder / name);
-  }
-}
-
 void check(const Options& o) {
   if (o.near != 0 && !(o.near >= 0.1 && o.near <= 1))
     base::fail_user("--similarity is {}; it must be between 0.1 and 1, and 0.8 is common", o.near);
@@ -491,13 +482,13 @@ Prepared prepare_into(const Options& options) {
   base::make_directories(options.out);
   const auto lock = base::FileLock::acquire(options.out / ".lock", "quintet prepare");
   if (!lock) base::fail_user("another 'quintet prepare' is writing to '{}'", options.out.string());
-  remove_partial(options.out, {"tokens.bin", "tokens.idx", kManifest});
+  base::remove_partial_files(options.out, {"tokens.bin", "tokens.idx", kManifest});
   const bool continues = base::file_exists(plan_file) && base::read_file(plan_file) == plan_text;
   if (options.overwrite && !continues) remove_work(options.out);
   if (!options.overwrite && !base::file_exists(manifest) && !base::file_exists(plan_file))
     for (const char* name : kTokenFiles) base::require_new_file("--out", options.out / name, false);
   if (!options.overwrite && base::file_exists(manifest)) {
-    out.manifest = nlohmann::ordered_json::parse(base::read_file(manifest), nullptr, false);
+    out.manifest = base::parse_ordered_json(base::read_file(manifest));
     const std::string now = hash_of_plan(plan);
     if (!out.manifest.is_object() || out.manifest.value("plan", "") != now)
       base::fail_user(

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quintet::report {
@@ -35,7 +36,7 @@ const Json& list_in(const Json& object, const char* name) {
 
 Json parsed(const base::Path& path) {
   if (!base::file_exists(path)) return Json::object();
-  Json json = Json::parse(base::read_file(path), nullptr, false);
+  Json json = base::parse_ordered_json(base::read_file(path));
   if (!json.is_object())
     base::fail_user("'{}' is not a JSON object: it does not come from a run, or is damaged", path.string());
   return json;
@@ -50,8 +51,7 @@ void read_metrics(const base::Path& path, RunFiles::Metrics& m) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) break;  // being written
     ++number;
-    const Json record = Json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                    text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const Json record = base::parse_ordered_json(std::string_view(text).substr(at, end - at));
     at = end + 1;
     const double step = number_of(record, "step", kNone);
     if (!std::isfinite(step))

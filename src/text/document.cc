@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace quintet::text {
@@ -73,8 +74,8 @@ Document document_of(Record&& record, const DocumentFormat& format) {
     if (record.bytes.find('\0') != std::string::npos) return {Outcome::Binary, {}};
     return {Outcome::Document, std::move(record.bytes)};
   }
-  const auto json = nlohmann::json::parse(record.bytes, nullptr, false);
-  if (json.is_discarded()) return {Outcome::Damaged, "not valid JSON"};
+  const auto json = base::parse_json(record.bytes);
+  if (json.is_discarded()) return {Outcome::Damaged, base::json_fault(record.bytes)};
   Document out;
   if (!std::ranges::all_of(format.where, [&](const Condition& c) { return c.matches(json); })) {
     out.outcome = Outcome::Filtered;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "text/byte_stream.h"
@@ -106,7 +107,7 @@ class Lines final : public FileRecords {
 // JSON (Python writes NaN) may have it: the reader of records reports it.
 bool has_any(const JsonPeek& peek, const std::vector<std::string>& columns) {
   if (columns.empty() || peek.first.empty()) return true;
-  const auto first = nlohmann::json::parse(peek.first, nullptr, false);
+  const auto first = base::parse_json(peek.first);
   if (first.is_discarded()) return true;
   return first.is_object() &&
          std::ranges::any_of(columns, [&](const std::string& name) { return first.contains(name); });
@@ -140,7 +141,7 @@ void require_fields(const base::Path& path, const std::vector<std::string>& colu
   if (!is_json(path)) return;
   const JsonPeek peek = peek_json(path);
   if (peek.shape != JsonShape::Array || has_any(peek, columns)) return;
-  const auto first = nlohmann::ordered_json::parse(peek.first, nullptr, false);
+  const auto first = base::parse_ordered_json(peek.first);
   std::vector<std::string> fields;
   for (const auto& [key, value] : first.items()) fields.push_back(base::printable(key));
   base::fail_user(

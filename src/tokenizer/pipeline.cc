@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/checksum.h"
+#include "base/json.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/piece_starts.h"
 #include "tokenizer/unicode.h"
@@ -301,6 +302,7 @@ bool Pipeline::is_special(int32_t id) const {
 }
 
 std::unique_ptr<Tokenizer> load_hf_tokenizer(std::string_view json) {
+  if (base::nests_too_deep(json)) base::fail_user("tokenizer file: {}", base::json_fault(json));
   Json file;
   Reader reader(file);
   if (!Json::sax_parse(json, &reader) || !file.is_object())

@@ -36,7 +36,7 @@ std::string source_name(const data::MixtureSet& set) {
 }
 
 void require_fingerprints(const data::Mixture& mixture, const train::RunFolder& run) {
-  const Json facts = Json::parse(base::read_file(run.facts()), nullptr, false);
+  const Json facts = base::parse_ordered_json(base::read_file(run.facts()));
   const Json data = facts.is_object() ? facts.value("data", Json::object()) : Json::object();
   const Json sets = data.is_object() ? data.value("sets", Json::array()) : Json::array();
   if (!sets.is_array() || sets.empty())
@@ -118,8 +118,7 @@ DataLedger::DataLedger(const base::Path& run_folder)
   const std::string text = base::read_file(run.metrics());
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    const Json record = Json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                    text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const Json record = base::parse_ordered_json(std::string_view(text).substr(at, end - at));
     at = end + 1;
     if (!record.is_object()) break;  // cut off by a crash
     const auto step = record.value("step", int64_t{0});

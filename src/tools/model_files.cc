@@ -217,7 +217,7 @@ std::string convert_model(const base::Path& from, const base::Path& to, const Co
   if (!one_file && base::directory_exists(from)) {
     folder.copies = companions(from);
     if (const base::Path file = from / config::kHfConfigFile; base::file_exists(file)) {
-      nlohmann::ordered_json json = nlohmann::ordered_json::parse(base::read_file(file), nullptr, false);
+      nlohmann::ordered_json json = base::parse_ordered_json(base::read_file(file));
       if (!json.is_object()) base::fail_user("{} is not a JSON object", file.string());
       json.erase("quantization_config");
       if (options.dtype)

@@ -27,8 +27,7 @@ nlohmann::json record_of(const base::Path& metrics, int64_t step) {
   const std::string text = base::read_file(metrics);
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                        text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    auto record = base::parse_json(std::string_view(text).substr(at, end - at));
     if (record.is_object() && record.value("step", int64_t{0}) == step) return record;
     at = end + 1;
   }
@@ -59,7 +58,7 @@ std::vector<std::string> changed_keys(const train::RunState& before, const confi
 
 // A run may have begun with a checkpoint of another one.
 void start_as_recorded(const train::RunFolder& folder, train::RunOptions& options) {
-  const auto facts = nlohmann::json::parse(base::read_file(folder.facts()), nullptr, false);
+  const auto facts = base::parse_json(base::read_file(folder.facts()));
   if (!facts.is_object() || !facts.contains("from")) return;
   options.from = facts.at("from").value("checkpoint", std::string());
   options.weights_only = facts.at("from").value("weights_only", false);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "data/corpus.h"
 #include "data/foreign_file.h"
@@ -45,7 +46,7 @@ bool has_conversations(const base::Path& path) {
 
 std::string tokenizer_of(const base::Path& manifest) {
   if (!base::file_exists(manifest)) return "";
-  const auto json = nlohmann::json::parse(base::read_file(manifest), nullptr, false);
+  const auto json = base::parse_json(base::read_file(manifest));
   if (!json.is_object() || !json.contains("tokenizer")) return "";
   if (const auto& tokenizer = json["tokenizer"];
       tokenizer.is_object() && tokenizer.contains("path") && tokenizer["path"].is_string())

@@ -56,8 +56,7 @@ int64_t last_recorded_step(const base::Path& path) {
   file.read(file.size() - std::ssize(text), std::as_writable_bytes(std::span(text)));
   for (size_t end = text.rfind('\n'); end != std::string::npos && end > 0;) {
     const size_t before = text.rfind('\n', end - 1), begin = before == std::string::npos ? 0 : before + 1;
-    const auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(begin),
-                                              text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const auto record = base::parse_json(std::string_view(text).substr(begin, end - begin));
     if (record.is_object() && record.contains("step") && record["step"].is_number_integer())
       return record["step"].get<int64_t>();
     end = before;
@@ -71,8 +70,7 @@ void amend_metrics(const base::Path& path, int64_t step, const observe::Record& 
   std::string amended;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
-    auto record = nlohmann::ordered_json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                                text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    auto record = base::parse_ordered_json(std::string_view(text).substr(at, end - at));
     if (record.is_object() && record.value("step", int64_t{0}) == step) {
       for (const auto& [key, value] : more.object().items()) record[key] = value;
       amended += base::json_text(record) + "\n";
@@ -92,8 +90,7 @@ void truncate_metrics(const base::Path& path, int64_t step) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) break;  // a record that a crash has cut off
-    const auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                              text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const auto record = base::parse_json(std::string_view(text).substr(at, end - at));
     const int64_t number = record.is_object() ? record.value("step", int64_t{0}) : 0;
     if (number > last && number <= step) {
       kept.append(text, at, end + 1 - at);

@@ -149,7 +149,7 @@ std::string with_origin(const std::string& facts, const Start& start, const std:
                         const base::Path& earlier) {
   nlohmann::ordered_json from;
   if (start.existing == Existing::Continue && base::file_exists(earlier)) {
-    const auto before = nlohmann::ordered_json::parse(base::read_file(earlier), nullptr, false);
+    const auto before = base::parse_ordered_json(base::read_file(earlier));
     if (before.is_object() && before.contains("from")) from = before.at("from");
   } else if (!start.checkpoint.empty()) {
     from = {

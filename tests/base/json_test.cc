@@ -27,5 +27,23 @@ TEST(Json, WritesWhatJsonCannotExpress) {
   EXPECT_EQ(json_text("a\xff z"), "\"a\xEF\xBF\xBD z\"");
 }
 
+// Brackets in texts do not nest, escaped quotes do not end texts, and neighbours are not in one another.
+TEST(Json, WhatNestsTooDeepIsDiscarded) {
+  const auto nested = [](int levels, const std::string& inside) {
+    return std::string(static_cast<size_t>(levels), '[') + inside + std::string(static_cast<size_t>(levels), ']');
+  };
+  const std::string quoted = R"("\\\"[[[{{{)" + std::string(1000, '[') + R"(\\")";
+  EXPECT_EQ(parse_json(nested(kJsonDepth, "1")).is_discarded(), false);
+  EXPECT_EQ(parse_json(nested(kJsonDepth, quoted)).is_discarded(), false);
+  EXPECT_TRUE(parse_json(nested(kJsonDepth + 1, "1")).is_discarded());
+  EXPECT_TRUE(parse_ordered_json(nested(1000000, "")).is_discarded());
+  EXPECT_TRUE(nests_too_deep("[" + quoted + "," + nested(kJsonDepth, "") + "]"));
+  std::string flat = "[";
+  for (int i = 0; i < 1000; ++i) flat += "[{}],";
+  EXPECT_FALSE(parse_ordered_json(flat + "0]").is_discarded());
+  EXPECT_EQ(json_fault(nested(kJsonDepth + 1, "")), "JSON that nests deeper than 256 levels");
+  EXPECT_EQ(json_fault("{"), "not valid JSON");
+}
+
 }  // namespace
 }  // namespace quintet::base

@@ -104,6 +104,12 @@ TEST(TokenizerFile, DamageIsNamed) {
       error(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "pre_tokenizer": {"type": "Split", "pattern":
                         {"Regex": "(a"}, "behavior": "Isolated"}})"),
       "no ')' for a '('");
+  std::string deep;
+  for (int i = 0; i < 50000; ++i) deep += R"({"type": "Sequence", "normalizers": [)";
+  deep += R"({"type": "NFC"})";
+  for (int i = 0; i < 50000; ++i) deep += "]}";
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "normalizer": )" + deep + "}"),
+                  "JSON that nests deeper than 256 levels");
   EXPECT_CONTAINS(test::user_error([] { load_sentencepiece("nothing of the kind"); }), "SentencePiece");
 }
 

@@ -156,6 +156,23 @@ TEST_F(PrepareChat, BadExamplesAreReportedWithFileAndLine) {
       << error_of(mixed);
 }
 
+// A program calls itself once per level to copy or print a value: such a line must not end the process.
+TEST_F(PrepareChat, DeeplyNestedLinesAreDamaged) {
+  const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+  const std::string ends = R"(, {"role": "assistant", "content": "x"}])";
+  for (const std::string& bad :
+       {R"({"messages": [{"role": "user", "content": )" + deep + "}" + ends + "}",
+        R"({"messages": [{"role": "user", "content": "q"})" + ends + R"(, "tools": )" + deep + "}",
+        R"({"messages": [{"role": "user", "content": "q"})" + ends + R"(, "tools": ")" + deep + "\"}",
+        R"({"prompt": "q", "answer": )" + deep + "}"})
+    EXPECT_CONTAINS(error_of(options(bad)), "JSON that nests deeper than 256 levels");
+  // Arguments that are no object stay text.
+  EXPECT_EQ(error_of(options(
+                R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x", )"
+                R"("tool_calls": [{"name": "f", "arguments": ")" + deep + "\"}]}]}")),
+            "");
+}
+
 TEST_F(PrepareChat, RefusesATemplateThatNeverTrainsTheEndOfATurn) {
   test::write_tiny_tokenizer(
       folder_ / "tokenizer",

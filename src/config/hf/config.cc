@@ -218,7 +218,7 @@ void merge_changes(HfJson& config, const HfJson& then, const HfJson& now) {
 HfConfig read_hf_config(std::string_view text) {
   HfConfig result;
   HfProblems problems;
-  const HfJson config = HfJson::parse(text, nullptr, false);
+  const HfJson config = base::parse_ordered_json(text);
   if (!config.is_object()) {
     result.problems.push_back("is not a JSON object");
     return result;
