@@ -309,8 +309,9 @@ class Header {
     const int most = *std::max_element(held.begin(), held.end());
     line("pp", "pp {} stages x {}, {}: blocks {}, {}, bubble {:.1f} % with equal stages, up to {} in flight",
          s.stages, counted(s.chunks, "chunk"), s.name, stage_blocks(),
-         counted(s.micro_batches, "micro-batch", "es"), 100 * bubble,
-         s.chunks == 1 ? counted(most, "micro-batch", "es") : counted(most, "chunk") + " of micro-batches");
+         counted(s.micro_batches, "micro-batch", "micro-batches"), 100 * bubble,
+         s.chunks == 1 ? counted(most, "micro-batch", "micro-batches")
+                       : counted(most, "chunk") + " of micro-batches");
   }
 
   // Collectives per step whose group spans exactly ranks of the given axes.

@@ -116,10 +116,6 @@ bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer) {
   return !atoms.empty() && layout::without(atoms, outer).empty();
 }
 
-std::string counted(int64_t n, std::string_view what, std::string_view plural) {
-  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
-}
-
 BlockTraffic block_traffic(const program::Program& program, int block,
                            const std::function<bool(const Instr&, const layout::AtomList&)>& take) {
   BlockTraffic t;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/plural.h"
 #include "compiler/compile.h"
 
 namespace quintet::train {
@@ -26,8 +27,7 @@ bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer);
 BlockTraffic block_traffic(const program::Program& program, int block,
                            const std::function<bool(const program::Instr&, const layout::AtomList&)>& take);
 
-// "3 steps", "1 step".
-std::string counted(int64_t n, std::string_view what, std::string_view plural = "s");
+using base::counted;
 
 // cp > 1: the method, its traffic, and whether "auto" would choose it.
 std::vector<HeaderLine> context_lines(const config::Recipe& recipe, const compiler::Compiled& compiled);

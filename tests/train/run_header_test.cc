@@ -98,6 +98,30 @@ std::string line_of(const std::string& text, const std::string& label) {
   return at == std::string::npos ? "" : text.substr(at + 14, text.find('\n', at + 1) - at - 14);
 }
 
+// Of every 32 positions a document of 24 tokens fills 23 with labels.
+TEST(Header, SaysHowFullBestFitSequencesAre) {
+  const SmallRun small;
+  const auto pack = [&](const std::vector<std::pair<int, int>>& documents, const std::string& longer) {
+    std::string lines;  // documents of the lengths
+    for (const auto& [count, length] : documents)
+      for (int i = 0; i < count; ++i)
+        lines += fmt::format("{{\"text\": \"{}\"}}\n", std::string(static_cast<size_t>(length), 'x'));
+    base::write_file_atomically(small / "documents.jsonl", lines);
+    return line_of(header(small, {"data.path=\"" + (small / "documents.jsonl").string() + "\"",
+                                  "data.packing=\"best_fit\"", "data.validation_fraction=0",
+                                  "data.long_documents=\"" + longer + "\""}),
+                   "pack");
+  };
+  EXPECT_EQ(pack({{80, 25}}, "split"), "best fit: 75.00 % of the positions used");
+  EXPECT_EQ(pack({{80, 25}, {80, 9}}, "split"), "best fit: 100.00 % of the positions used");
+  EXPECT_EQ(
+      pack({{80, 33}, {40, 41}}, "truncate"),
+      "best fit: 100.00 % of the positions used; 40 documents longer than a sequence and truncated, 320 "
+      "labels lost");
+  EXPECT_EQ(pack({{80, 33}, {1, 41}}, "drop"),
+            "best fit: 100.00 % of the positions used; 1 longer document dropped, 40 labels lost");
+}
+
 TEST(Header, SaysHowSequencesAreShared) {
   const SmallRun small;
   const auto cp = [&](std::vector<std::string> sets) {
