@@ -14,7 +14,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test test-pages picture repeat mutate fuzz classes reshard crash test-hf fuzz-parsers asan tsan \
+.PHONY: help setup configure build demo test test-pages picture repeat mutate fuzz classes reshard crash test-hf test-parquet fuzz-parsers asan tsan \
   coverage nightly bench lint tidy recipe-docs docs format install clean
 .DEFAULT_GOAL := help
 
@@ -73,6 +73,12 @@ test-hf: build  ## against Hugging Face's packages from PyPI, which this install
 	@$(BUILD)/hf-venv/bin/python tests/hf/lm_eval_test.py $(BUILD)/quintet --work $(BUILD)/hf-lm-eval
 	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 	@$(BUILD)/hf-venv/bin/python tests/hf/chat_test.py $(BUILD)/quintet --work $(BUILD)/hf-chat
+
+test-parquet: configure  ## Parquet files: installs Arrow from PyPI into build/arrow, builds with it and runs the tests that skip without
+	@tools/setup.sh --parquet
+	@cmake -S . -B $(BUILD) >/dev/null && cmake --build $(BUILD) --target test_text test_tools
+	@$(TEST_ENV) $(BUILD)/tests/test_text --gtest_filter='Parquet.*' --gtest_brief=1
+	@$(TEST_ENV) $(BUILD)/tests/test_tools --gtest_filter='StreamRun.ReadsParquet' --gtest_brief=1
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Checks that take too long for every change. Every stage runs, even after one has failed; the last lines list them.
 # Some hours on 2 cores. With arguments only the named stages: docs, tidy, asan, tsan, pages, coverage, cuda, repeat,
-# mutate, layouts, parsers, shells, reshard, crash.
+# mutate, layouts, parsers, parquet, shells, reshard, crash.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seed=${FUZZ_SEED:-$(date +%s)}
 layouts=${FUZZ_LAYOUTS:-5000}
 seconds=${FUZZ_SECONDS:-600}
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(docs tidy asan tsan pages coverage cuda repeat mutate layouts parsers shells reshard crash)
+[ ${#stages[@]} -gt 0 ] || stages=(docs tidy asan tsan pages coverage cuda repeat mutate layouts parsers parquet shells reshard crash)
 echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
 
 # The commands of the docs that take minutes too.
@@ -38,6 +38,7 @@ cuda() {
 repeat() { make repeat FUZZ_SEED="$seed"; }
 mutate() { make mutate FUZZ_SEED="$seed"; }
 layouts() { make fuzz FUZZ_SEED="$seed" FUZZ_LAYOUTS="$layouts"; }
+parquet() { make test-parquet; }
 parsers() { make fuzz-parsers FUZZ_SEED="$seed" FUZZ_SECONDS="$seconds"; }
 reshard() { make reshard; }
 crash() { make crash; }
@@ -46,8 +47,8 @@ status=0
 report=()
 for stage in "${stages[@]}"; do
   case $stage in
-    docs | tidy | asan | tsan | pages | coverage | cuda | repeat | mutate | layouts | parsers | shells | reshard | crash) ;;
-    *) echo "nightly: unknown stage '$stage'; expected docs, tidy, asan, tsan, pages, coverage, cuda, repeat, mutate, layouts, parsers, shells, reshard or crash" >&2; exit 2 ;;
+    docs | tidy | asan | tsan | pages | coverage | cuda | repeat | mutate | layouts | parsers | parquet | shells | reshard | crash) ;;
+    *) echo "nightly: unknown stage '$stage'; expected docs, tidy, asan, tsan, pages, coverage, cuda, repeat, mutate, layouts, parsers, parquet, shells, reshard or crash" >&2; exit 2 ;;
   esac
   echo "== nightly: $stage"
   start=$SECONDS

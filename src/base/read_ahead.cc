@@ -16,4 +16,8 @@ void will_read(std::span<const std::byte> mapped) {
   (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
 }
 
+void have_read(std::span<const std::byte> mapped) {
+  if (!mapped.empty()) (void)::madvise(const_cast<std::byte*>(mapped.data()), mapped.size(), MADV_DONTNEED);
+}
+
 }  // namespace quintet::base

@@ -29,6 +29,34 @@ std::string bar_of(std::string_view stage, int64_t done, int64_t total, int64_t 
   return line;
 }
 
+// "; dropped 1 empty, 12 too long"
+std::string dropped_text(const nlohmann::ordered_json& dropped) {
+  std::string text;
+  for (const auto& [key, count] : dropped.items())
+    if (count.get<int64_t>() > 0) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      text += fmt::format("{}{} {}", text.empty() ? "; dropped " : ", ",
+                          base::thousands(count.get<int64_t>()), name);
+    }
+  return text;
+}
+
+// "3 examples, 1,204 tokens, 700 of them trained (58.1 %)"
+std::string chat_text(const nlohmann::ordered_json& m) {
+  const auto number = [&m](const char* key) { return m.at(key).get<int64_t>(); };
+  const std::string kind = m.at("kind");
+  std::string text = fmt::format(
+      "{}, {}",
+      base::counted(number("documents") / (kind == "pairs" ? 2 : 1), kind.substr(0, kind.size() - 1)),
+      base::counted(number("tokens"), "token"));
+  if (kind != "prompts")
+    text += fmt::format(
+        ", {} of them trained ({:.1f} %)", base::thousands(number("trained_tokens")),
+        100 * static_cast<double>(number("trained_tokens")) / static_cast<double>(number("tokens")));
+  return text;
+}
+
 int prepare_action(prepare::Options options) {
   if (options.threads == 0) options.threads = train::kernel_threads({}, 1);
   observe::Console& console = observe::Console::standard_error();
@@ -44,37 +72,33 @@ int prepare_action(prepare::Options options) {
   const auto number = [&m](const char* key, std::string_view one) {
     return base::counted(m.at(key).get<int64_t>(), one);
   };
+  const auto note = [&](const std::string& text) {
+    console.print_line("note: " + text, {.style = observe::Style::Dim});
+  };
   if (prepared.files_kept_whole > 0)
-    console.print_line(
-        fmt::format("note: {} does not apply to plain text, which has no fields: {} kept whole",
-                    prepared.kept_whole_option, base::counted(prepared.files_kept_whole, "file")),
-        {.style = observe::Style::Dim});
-  if (!prepared.skipped.empty())
-    console.print_line("note: skipped " + prepared.skipped, {.style = observe::Style::Dim});
+    note(fmt::format("{} does not apply to plain text, which has no fields: {} kept whole",
+                     prepared.kept_whole_option, base::counted(prepared.files_kept_whole, "file")));
+  if (!prepared.skipped.empty()) note("skipped " + prepared.skipped);
   if (prepared.plain_arrays > 0)
-    console.print_line(fmt::format("note: {} of JSON without the field read as text",
-                                   base::counted(prepared.plain_arrays, "array")),
-                       {.style = observe::Style::Dim});
+    note(fmt::format("{} of JSON without the field read as text",
+                     base::counted(prepared.plain_arrays, "array")));
   for (const auto& line : m.at("damage")) console.print_line("damaged: " + line.get<std::string>());
   if (prepared.was_complete)
     print_report(fmt::format("{} is complete already: the same inputs and options\n", options.out.string()));
   if (prepared.shards_reused > 0)
     print(fmt::format("continued: {} of {} finished already\n", prepared.shards_reused,
                       base::counted(prepared.shards, "shard was", "shards were")));
-  std::string dropped;
-  for (const auto& [key, count] : m.at("dropped").items())
-    if (count.get<int64_t>() > 0) {
-      std::string name = key;
-      std::replace(name.begin(), name.end(), '_', ' ');
-      dropped += fmt::format("{}{} {}", dropped.empty() ? "; dropped " : ", ",
-                             base::thousands(count.get<int64_t>()), name);
-    }
   print_report(fmt::format("read     {}, {}{}\n", base::counted(m.at("sources").size(), "file"),
-                           number("records", "record"), dropped));
-  print_report(fmt::format("wrote    {}: {} in {}, {:.2f} bytes per token\n", options.out.string(),
-                           number("tokens", "token"), number("documents", "document"),
-                           m.at("bytes_per_token").get<double>()));
+                           number("records", "record"), dropped_text(m.at("dropped"))));
+  print_report(fmt::format(
+      "wrote    {}: {}\n", options.out.string(),
+      options.chat ? chat_text(m)
+                   : fmt::format("{} in {}, {:.2f} bytes per token", number("tokens", "token"),
+                                 number("documents", "document"), m.at("bytes_per_token").get<double>())));
   print_report(prepare::lengths_text(m.at("lengths")));
+  if (const auto cuts = m.value("tokens_across_a_cut", int64_t{0}); cuts > 0)
+    note(fmt::format("{} a token spans the edge of a trained part; it is trained",
+                     base::counted(cuts, "time")));
   return kExitGood;
 }
 
@@ -149,15 +173,23 @@ Verb add_prepare(CLI::App& app) {
   command->add_option("--damaged", *damaged, "what to do with a record that is not JSON or lacks the field")
       ->capture_default_str()
       ->check(CLI::IsMember({"fail", "skip"}));
-  auto chat = std::make_shared<PrepareChatVerb>();
+  command
+      ->add_option("--column", o->columns,
+                   "keep the numbers of a field, one per document, in DIR/NAME.npy: for data.curriculum.by")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  auto is_chat = std::make_shared<bool>(false);
+  command->add_flag("--chat", *is_chat, "the input is chat or preference data: see docs/chat.md");
+  auto chat = std::make_shared<ChatOptions>();
   chat->add_to(*command);
+  auto split_turns = std::make_shared<bool>(false);
+  command->add_flag("--split-turns", *split_turns,
+                    "one document for each message of the assistant, which alone is trained");
   // An option that has no effect is refused.
   CLI::Option* const of_chat = command->get_option("--chat");
   for (const char* name : {"--chat-template", "--format", "--loss", "--end-of-turn", "--split-turns"})
     command->get_option(name)->needs(of_chat);
-  for (const char* name : {"--field", "--template", "--where", "--end", "--min-tokens", "--dedup",
-                           "--similarity", "--memory", "--shard"})
-    command->get_option(name)->excludes(of_chat);
+  for (const char* name : {"--field", "--template", "--end"}) command->get_option(name)->excludes(of_chat);
   return {command, [=] {
             o->out = *out;
             o->exact = *dedup != "none";
@@ -168,13 +200,12 @@ Verb add_prepare(CLI::App& app) {
               base::fail_user("--similarity needs --dedup near");
             if (command->get_option("--memory")->count() > 0 && *dedup == "none")
               base::fail_user("--memory needs --dedup exact or near: it is what duplicates are sorted in");
-            if (chat->prepare.split_turns)
+            if (*split_turns)
               refuse_without_effect(*command, {"--loss"},
                                     "--split-turns trains the last message of each of its documents");
-            if (chat->enabled) {
-              chat->prepare.max_tokens = o->max_tokens;
-              chat->prepare.threads = o->threads;
-              return chat->run(o->inputs, o->tokenizer, *out, o->overwrite, o->skip_damaged);
+            if (*is_chat) {
+              const tools::ChatSource source = chat->get();
+              o->chat = {source.chat_template, source.format, source.mask, *split_turns};
             }
             return prepare_action(*o);
           }};

@@ -30,6 +30,15 @@ std::vector<uint64_t> sums_of_text(std::string_view text, const std::string& nam
   return sums;
 }
 
+// The manifest of a token file and its name; null when there is none.
+std::pair<std::string, nlohmann::json> manifest_of(const base::Path& prefix) {
+  std::string manifest = prefix.string() + ".json";
+  if (!base::file_exists(manifest) && prefix.filename() == "tokens")
+    manifest = (prefix.parent_path() / "manifest.json").string();
+  if (!base::file_exists(manifest)) return {manifest, nullptr};
+  return {manifest, base::parse_json(base::read_file(manifest))};
+}
+
 }  // namespace
 
 void BlockSummer::add(std::span<const std::byte> bytes) {
@@ -86,13 +95,21 @@ void BlockChecksums::verify(int64_t begin, int64_t end) const {
   }
 }
 
+void verify_mask(const base::Path& prefix, std::span<const std::byte> mask) {
+  const auto [manifest, json] = manifest_of(prefix);
+  if (!json.is_object() || !json.contains("mask_xxh3")) return;
+  const std::string seen = fmt::format("{:016x}", base::checksum_of(mask));
+  if (json.at("mask_xxh3") != seen)
+    config::fail_coded(
+        config::kDataIsSound,
+        "'{}.mask' is damaged: its checksum is {}, but '{}' has another; copy the file again, or write it "
+        "again with 'quintet prepare'",
+        prefix.string(), seen, manifest);
+}
+
 std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
                                                             std::span<const std::byte> bin) {
-  std::string manifest = prefix.string() + ".json";
-  if (!base::file_exists(manifest) && prefix.filename() == "tokens")
-    manifest = (prefix.parent_path() / "manifest.json").string();
-  if (!base::file_exists(manifest)) return nullptr;
-  const auto json = base::parse_json(base::read_file(manifest));
+  const auto [manifest, json] = manifest_of(prefix);
   if (!json.is_object() || !json.contains("block_xxh3")) return nullptr;  // somebody else's file
   const nlohmann::json& sums = json.at("block_xxh3");
   if (!sums.is_string() || json.value("block_bytes", nlohmann::json()) != kChecksumBlock)

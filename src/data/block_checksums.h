@@ -54,6 +54,9 @@ class BlockChecksums {
 std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
                                                             std::span<const std::byte> bin);
 
+// UserError when that manifest has another checksum of the trained flags next to it.
+void verify_mask(const base::Path& prefix, std::span<const std::byte> mask);
+
 // The sums of a whole file.
 std::vector<uint64_t> block_sums(std::span<const std::byte> bytes, int threads = 1);
 // What a manifest stores of them: one string of 16 hexadecimal digits per block.

@@ -70,7 +70,8 @@ std::vector<ChatResult> encode_lines(const chat::ChatTokenizer& tokenizer, std::
 class TurnEnds {
  public:
   explicit TurnEnds(std::string end_of_turn) : end_of_turn_(std::move(end_of_turn)) {}
-  void add(const chat::Encoded& document) { turns_ += document.turns, ended_ += document.ended; }
+  void add(const chat::Encoded& document) { add(document.turns, document.ended); }
+  void add(int64_t turns, int64_t ended) { turns_ += turns, ended_ += ended; }
   void require_some() const;  // UserError when no trained turn ends
 
  private:

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "base/plural.h"
 #include "base/read_ahead.h"
 
@@ -47,10 +48,12 @@ struct Storage {
   std::vector<uint8_t> trained;
 };
 
+constexpr size_t kWholeSum = size_t{1} << 28;
+
 // The bytes, or evenly spaced parts of many.
 void add_bytes(base::Checksum& sum, std::span<const std::byte> bytes) {
-  constexpr size_t kWhole = size_t{1} << 28, kParts = 64, kPart = size_t{1} << 20;
-  if (bytes.size() <= kWhole) return sum.add(bytes);
+  constexpr size_t kParts = 64, kPart = size_t{1} << 20;
+  if (bytes.size() <= kWholeSum) return sum.add(bytes);
   for (size_t i = 0; i < kParts; ++i)
     sum.add(bytes.subspan((bytes.size() - kPart) / (kParts - 1) * i, kPart));
 }
@@ -211,17 +214,27 @@ int64_t Corpus::document_of(int64_t at) const {
   return next - offsets_.begin() - 1;
 }
 
-void Corpus::check_tokens() const {
-  std::vector<int32_t> chunk(size_t{1} << 16);
-  for (int64_t at = 0; at < tokens();) {
-    const int64_t n = std::min<int64_t>(tokens() - at, static_cast<int64_t>(chunk.size()));
-    read(at, std::span(chunk).first(static_cast<size_t>(n)));
-    at += n;
-  }
+bool Corpus::has_checksums() const {
+  if (parts_) return std::ranges::all_of(parts_->corpora, &Corpus::has_checksums);
+  return blocks_ != nullptr;
+}
+
+void Corpus::check_tokens(int threads) const {
+  constexpr int64_t kChunk = int64_t{1} << 20;
+  base::parallel_for(threads, static_cast<size_t>((tokens() + kChunk - 1) / kChunk), [&](size_t i) {
+    thread_local std::vector<int32_t> chunk(kChunk);
+    const int64_t begin = static_cast<int64_t>(i) * kChunk;
+    read(begin, std::span(chunk).first(static_cast<size_t>(std::min(tokens() - begin, kChunk))));
+  });
   const auto bad = std::ranges::find_if(trained_, [](uint8_t flag) { return flag > 1; });
   if (bad != trained_.end())
     base::fail_user("'{}': the trained flag of token {} is {}; 0 and 1 are allowed; its .mask is damaged",
                     name_, bad - trained_.begin(), *bad);
+}
+
+bool Corpus::fingerprint_is_whole() const {
+  if (parts_) return std::ranges::all_of(parts_->corpora, &Corpus::fingerprint_is_whole);
+  return bytes_.size() <= kWholeSum && trained_.size() <= kWholeSum;
 }
 
 uint64_t Corpus::fingerprint() const {

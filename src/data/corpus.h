@@ -65,11 +65,15 @@ class Corpus {
 
   // Reads all tokens and flags; throws at the first token outside the vocabulary, and at a flag that is
   // neither 0 nor 1.
-  void check_tokens() const;
+  void check_tokens(int threads = 1) const;
+  // Whether blocks are verified when they are read, and the writer of the checksums has seen every id.
+  bool has_checksums() const;
 
   // A hash of tokens, their width, document offsets and trained flags. Of more than 256 MiB of tokens (or
   // flags), 64 evenly spaced parts of 1 MiB represent the rest.
   uint64_t fingerprint() const;
+  // Whether every byte is in it.
+  bool fingerprint_is_whole() const;
 
   // UserError unless a model with `model_vocab` embedding rows covers every id.
   void require_vocab(int64_t model_vocab) const;

@@ -149,6 +149,7 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
           mask_name, bin_name, base::thousands(static_cast<int64_t>(flags)),
           base::thousands(static_cast<int64_t>(mapped->offsets.back())));
   }
+  if (mapped->mask) verify_mask(prefix, mapped->mask->bytes());
   Corpus corpus = made(bin_name, mapped, bin, width, vocab);
   corpus.set_checksums(checksums_of_manifest(prefix, bin));
   return corpus;

@@ -48,6 +48,8 @@ class MixtureSet {
   int64_t documents() const { return dataset_ ? dataset_->corpus().documents() : 0; }
   int64_t seq_len() const { return dataset_ ? dataset_->seq_len() : streams_[0]->options().seq_len; }
   uint64_t fingerprint() const;
+  // Whether every byte is in it: not of streams, which are known by sizes and ends of their files.
+  bool fingerprint_is_whole() const { return dataset_ && dataset_->corpus().fingerprint_is_whole(); }
   // Of a stream p: its samples among the first `count` of the set.
   int64_t taken_of_stream(int64_t p, int64_t count) const;
 

@@ -120,6 +120,12 @@ Corpus open_npy_file(const base::Path& path, int64_t vocab) {
   return Corpus(name, std::as_bytes(std::span(wide->ids)), TokenWidth::U32, vocab, wide->offsets, wide);
 }
 
+std::string npy_header(int64_t count) {
+  std::string fields = fmt::format("{{'descr': '<f8', 'fortran_order': False, 'shape': ({},), }}", count);
+  fields.append(63 - (kNpyMagic.size() + 4 + fields.size()) % 64, ' ') += '\n';  // 64 bytes align the data
+  return std::string(kNpyMagic) + std::string{1, 0, static_cast<char>(fields.size()), 0} + fields;
+}
+
 std::vector<double> read_npy_numbers(const base::Path& path) {
   const base::MappedFile file(path);
   const NpyHeader header = parse_npy(file.bytes(), path.string());

@@ -30,6 +30,9 @@ bool is_npy_file(const base::Path& path);
 // read into memory. Ids beyond `vocab` are found when they are read.
 Corpus open_npy_file(const base::Path& path, int64_t vocab);
 
+// What comes before `count` little-endian doubles.
+std::string npy_header(int64_t count);
+
 // The numbers of a file of integers or floating-point numbers.
 std::vector<double> read_npy_numbers(const base::Path& path);
 

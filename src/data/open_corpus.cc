@@ -84,8 +84,8 @@ std::vector<base::Path> prepared_in(const base::Path& folder) {
       prefixes.push_back(token_file_prefix(file));
     else if (extension == ".bin" && !base::file_exists(token_file_prefix(file).string() + ".idx"))
       prefixes.push_back(without_index.emplace_back(file));
-    else if (extension != ".bin" && extension != ".mask" && extension != ".json" &&
-             file.filename() != "columns.jsonl")  // of prepared prompts
+    else if (extension != ".bin" && extension != ".mask" && extension != ".json" && extension != ".npy" &&
+             file.filename() != "columns.jsonl")  // columns of documents
       return {};
   }
   if (has_side_files && !without_index.empty())

@@ -59,6 +59,7 @@ bool Condition::matches(const nlohmann::json& object) const {
 std::vector<std::string> DocumentFormat::columns() const {
   std::vector<std::string> names = text.fields();
   for (const Condition& condition : where) names.push_back(condition.field());
+  names.insert(names.end(), numbers.begin(), numbers.end());
   // {a.b} may be the column "a.b" or a field of the column "a".
   for (size_t i = 0, n = names.size(); i < n; ++i)
     for (size_t dot = names[i].find('.'); dot != std::string::npos; dot = names[i].find('.', dot + 1))
@@ -81,8 +82,26 @@ Document document_of(Record&& record, const DocumentFormat& format) {
     out.outcome = Outcome::Filtered;
   } else if (!format.text.render(json, out.text)) {
     out.outcome = Outcome::Damaged;
+  } else if (!format.numbers.empty()) {
+    try {
+      out.numbers = numbers_of(json, format.numbers);
+    } catch (const base::UserError& error) {
+      return {Outcome::Damaged, error.what()};
+    }
   }
   return out;
+}
+
+std::vector<double> numbers_of(const nlohmann::json& object, const std::vector<std::string>& fields) {
+  std::vector<double> numbers;
+  for (const std::string& field : fields) {
+    const nlohmann::json* value = value_at(object, field);
+    if (value == nullptr || !value->is_number())
+      base::fail_user("{} in the field \"{}\", whose numbers are asked for",
+                      value == nullptr ? "nothing" : "no number", base::printable(field));
+    numbers.push_back(value->get<double>());
+  }
+  return numbers;
 }
 
 std::string damage_text(const base::Path& file, int64_t number, std::string_view reason) {

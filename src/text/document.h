@@ -28,7 +28,8 @@ class Condition {
 
 struct DocumentFormat {
   Template text = Template::of_field("text");
-  std::vector<Condition> where;  // all must match; text files have no fields, so they always do
+  std::vector<Condition> where;      // all must match; text files have no fields, so they always do
+  std::vector<std::string> numbers;  // fields that must have a number, which is kept
 
   // Names of the columns that are read of a Parquet file.
   std::vector<std::string> columns() const;
@@ -42,10 +43,14 @@ enum class Outcome {
 };
 struct Document {
   Outcome outcome = Outcome::Document;
-  std::string text;
+  std::string text = {};
+  std::vector<double> numbers = {};
 };
 // A pure function; `record` may be moved from.
 Document document_of(Record&& record, const DocumentFormat& format);
+
+// The numbers in fields of an object. UserError, without file and line, for a field that has none.
+std::vector<double> numbers_of(const nlohmann::json& object, const std::vector<std::string>& fields);
 
 // "FILE:LINE: reason" of a damaged record.
 std::string damage_text(const base::Path& file, int64_t number, std::string_view reason);

@@ -129,6 +129,12 @@ DataLedger::DataLedger(const base::Path& run_folder)
   }
 }
 
+bool DataLedger::is_proven() const {
+  for (int64_t i = 0; i < mixture().sets(); ++i)
+    if (!mixture().set(i).fingerprint_is_whole()) return false;
+  return true;
+}
+
 LedgerRow DataLedger::row(int64_t step, int64_t sequence) const {
   const auto pick = data_.train.pick(step, sequence);
   const data::MixtureSet::Found found = mixture().find(*pick);
@@ -244,12 +250,13 @@ std::vector<LedgerRow> DataLedger::find_streamed(int64_t set, const Wanted& want
 }
 
 std::string to_text(const DataLedger& ledger, const StepLedger& step) {
-  return fmt::format(
-             "step {} of {}: {}, {}, as its metrics have; the data have the run's "
-             "fingerprints{}\n",
-             step.step, ledger.steps(), base::counted(step.rows.size(), "sequence"),
-             base::counted(step.labels, "label"),
-             step.was_skipped ? "\nthe step was skipped: these samples changed no weights" : "") +
+  return fmt::format("step {} of {}: {}, {}, as its metrics have; {}{}\n", step.step, ledger.steps(),
+                     base::counted(step.rows.size(), "sequence"), base::counted(step.labels, "label"),
+                     ledger.is_proven()
+                         ? "the data have the run's fingerprints, which are of all their bytes"
+                         : "the data have the run's sizes, and its bytes where the fingerprints sample them: "
+                           "a change of equal length elsewhere does not show",
+                     step.was_skipped ? "\nthe step was skipped: these samples changed no weights" : "") +
          table_of(ledger, step.rows);
 }
 
@@ -262,6 +269,7 @@ std::string to_json(const DataLedger& ledger, const StepLedger& step) {
   return base::json_text(Json{{"step", step.step},
                               {"labels", step.labels},
                               {"skipped", step.was_skipped},
+                              {"fingerprints", ledger.is_proven() ? "of all bytes" : "of samples"},
                               {"sequences", rows_json(ledger, step.rows)}},
                          2) +
          "\n";

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "data/chat_source.h"
 #include "data/corpus.h"
 #include "data/foreign_file.h"
 #include "data/text_source.h"
@@ -52,6 +54,22 @@ std::string tokenizer_of(const base::Path& manifest) {
       tokenizer.is_object() && tokenizer.contains("path") && tokenizer["path"].is_string())
     return tokenizer["path"].get<std::string>();
   return json["tokenizer"].is_string() ? json["tokenizer"].get<std::string>() : "";
+}
+
+// The first `count` documents of chat data, encoded as `quintet prepare --chat` would. Examples that cannot
+// be used are a UserError with file and line.
+std::vector<chat::Encoded> encode_first(const ChatSource& source, size_t count) {
+  const chat::ChatTokenizer tokenizer(source.tokenizer, source.chat_template);
+  data::ChatFormat format{source.format, source.mask, false};
+  if (format.mask.wall_seconds == 0) format.mask.wall_seconds = base::wall_seconds();
+  std::vector<chat::Encoded> encoded;
+  data::ChatLines lines(data::chat_files({source.inputs.begin(), source.inputs.end()}), source.format);
+  for (data::ChatLine line; encoded.size() < count && lines.next(line);) {
+    data::ChatResult result = std::move(data::encode_lines(tokenizer, std::span(&line, 1), format, 1)[0]);
+    if (!result.problem.empty()) throw base::UserError(result.problem);
+    for (chat::Encoded& document : result.documents) encoded.push_back(std::move(document));
+  }
+  return encoded;
 }
 
 }  // namespace

@@ -4,9 +4,18 @@
 #include <string>
 #include <vector>
 
-#include "tools/prepare_chat.h"
+#include "base/file.h"
+#include "chat/mask.h"
 
 namespace quintet::tools {
+
+struct ChatSource {
+  std::vector<std::string> inputs;  // .jsonl files and folders of them
+  std::string tokenizer;
+  std::string chat_template;  // a file, or the name of one of the tokenizer's; empty: the tokenizer's choice
+  std::string format;         // empty: detected from the first line of each file
+  chat::MaskOptions mask;
+};
 
 // A document, and its tokens as runs that are trained or not.
 struct ShownDocument {

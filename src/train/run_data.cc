@@ -27,6 +27,9 @@ namespace {
 // Corpora up to this size are fully validated before the first step, which takes about a second. In larger
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
+// Nobody vouches for the ids of files that others wrote without checksums: up to this size all are read
+// before the first step, as fast as memory or disk are.
+constexpr int64_t kCheckedForeignTokens = int64_t{1} << 32;
 
 // Data up to this size are loaded to check a recipe.
 constexpr int64_t kSmallBytes = int64_t{1} << 20;
@@ -170,8 +173,9 @@ class CorpusReader {
 void check_corpus(const config::Recipe& recipe, const data::Corpus& corpus) {
   corpus.require_vocab(recipe.model.vocab);
   const int64_t ids_of_width = int64_t{1} << (8 * static_cast<int>(corpus.width()));
-  if ((corpus.vocab() < ids_of_width || !corpus.trained().empty()) && corpus.tokens() <= kCheckedTokens)
-    corpus.check_tokens();
+  const int64_t most = corpus.has_checksums() ? kCheckedTokens : kCheckedForeignTokens;
+  if ((corpus.vocab() < ids_of_width || !corpus.trained().empty()) && corpus.tokens() <= most)
+    corpus.check_tokens(reading_threads());
 }
 
 void require_labels(const data::Dataset& dataset) {

@@ -50,7 +50,11 @@ TEST_F(ChatVerbs, PrepareAndShow) {
   }
   const auto json = nlohmann::json::parse(run("data show FOLDER/out --json").out);
   EXPECT_EQ(json["ids"].size(), json["trained"].size());
-  expect_refused("prepare FOLDER/chat.jsonl --chat --tokenizer FOLDER/tok --out FOLDER/out", "--out");
+  const Outcome again = run("prepare FOLDER/chat.jsonl --chat --tokenizer FOLDER/tok --out FOLDER/out");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("is complete already"), std::string::npos) << again.out;
+  expect_refused("prepare FOLDER/chat.jsonl --chat --loss last --tokenizer FOLDER/tok --out FOLDER/out",
+                 "--overwrite");
 }
 
 TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
@@ -62,7 +66,7 @@ TEST_F(ChatVerbs, BadInputIsRefusedWithExitCode2) {
   expect_refused(chat + "--chat-template FOLDER/open.jinja", "expected '{% endfor %}'");
   expect_refused(chat + "--chat-template missing", "is neither a file nor a chat template");
   expect_refused(chat + "--format nope", "--format");
-  expect_refused(chat + "--dedup exact", "--dedup excludes --chat");
+  expect_refused(chat + "--field text", "--field excludes --chat");
   expect_refused("prepare FOLDER/chat.jsonl --loss all --tokenizer FOLDER/tok --out FOLDER/new",
                  "--loss requires --chat");
   expect_refused(chat + "--format alpaca", "chat.jsonl:1: no field \"instruction\"");

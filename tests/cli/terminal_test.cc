@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "chat/tiny_tokenizer.h"
 #include "cli/support.h"
 
 namespace quintet {
@@ -133,6 +134,37 @@ TEST(Terminal, ARunFitsIntoEightyColumns) {
     if (line.starts_with("step ") && line.find("/5  ") != std::string::npos) {
       EXPECT_NE(line.find("left "), std::string::npos) << line;
     }
+}
+
+// Of texts and of conversations: how much is read, how fast, and how long it will take.
+TEST(Terminal, PreparingShowsABar) {
+  const test::TempFolder folder;
+  test::write_tiny_tokenizer(folder / "tok");
+  std::string text, chat;
+  for (int i = 0; i < 3000; ++i) {
+    text += fmt::format("{{\"text\": \"document {} of several words\"}}\n", i);
+    chat += fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "q{}"}}, {{"role": "assistant", "content": "a"}}]}})",
+        i);
+    chat += "\n";
+  }
+  base::write_file_atomically(folder / "text.jsonl", text);
+  base::write_file_atomically(folder / "chat.jsonl", chat);
+  for (const std::string kind : {"text", "chat"}) {
+    std::vector<std::string> words = {"prepare",     (folder / (kind + ".jsonl")).string(),
+                                      "--tokenizer", (folder / "tok").string(),
+                                      "--out",       (folder / kind).string(),
+                                      "--shard",     "20000"};
+    if (kind == "chat") words.emplace_back("--chat");
+    const Screen s = on_terminal(words);
+    SKIP_WITHOUT_TERMINAL(s);
+    EXPECT_EQ(s.code, 0) << s.raw;
+    EXPECT_NE(s.raw.find("reading [#"), std::string::npos) << kind << s.raw;
+    EXPECT_NE(s.raw.find(" MB/s, "), std::string::npos) << s.raw;
+    EXPECT_NE(s.raw.find(" s left"), std::string::npos) << s.raw;
+    EXPECT_EQ(line_with(s, "reading"), s.lines.size()) << "no live line is left\n" << s.text();
+    EXPECT_LT(line_with(s, "lengths  median"), s.lines.size()) << s.text();
+  }
 }
 
 TEST(Terminal, NoColorIsRespected) {

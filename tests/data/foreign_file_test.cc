@@ -245,5 +245,24 @@ TEST(TokenFileList, ReadsAsOneFileWithTheSameDocuments) {
                   "token files may be listed together");
 }
 
+// The first of the ids that no token has is reported, whichever thread finds one.
+TEST(NanoGptFile, AllIdsAreCheckedByThreads) {
+  const test::TempFolder folder;
+  std::vector<uint16_t> ids(5'000'000, 7);
+  ids[3'500'000] = 2000;
+  ids[4'900'000] = 3000;
+  const auto write = [&] {
+    base::write_file_atomically(folder / "train.bin",
+                                {reinterpret_cast<const char*>(ids.data()), 2 * ids.size()});
+    return *open_foreign_file(folder / "train.bin", 1000);
+  };
+  const Corpus bad = write();
+  EXPECT_FALSE(bad.has_checksums());
+  for (const int threads : {1, 4})
+    EXPECT_CONTAINS(test::user_error([&] { bad.check_tokens(threads); }), "token 2000 at position 3500000");
+  ids[3'500'000] = ids[4'900'000] = 999;
+  write().check_tokens(4);
+}
+
 }  // namespace
 }  // namespace quintet::data

@@ -7,6 +7,8 @@
 #include "base/checksum.h"
 #include "base/temp_folder.h"
 #include "data/foreign_file.h"
+#include "data/npy_file.h"
+#include "prepare/length_counts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::prepare {
@@ -200,6 +202,82 @@ TEST_F(Prepare, FiltersAndDamageAreCounted) {
   ASSERT_EQ(m.at("damage").size(), 2u);
   EXPECT_CONTAINS(m.at("damage").at(1).get<std::string>(),
                   "a.jsonl:4: no field \"text\"; the fields are: lang, txt");
+}
+
+TEST_F(Prepare, LengthsAreCounted) {
+  std::string text;
+  for (const int length : {1, 2, 3, 3, 4, 7, 8, 9, 9, 1000})
+    text += fmt::format("{{\"text\": \"{}\"}}\n", std::string(static_cast<size_t>(length), 'x'));
+  put(folder / "in/a.jsonl", text);
+  const auto lengths = prepare(o).manifest.at("lengths");
+  const auto bucket = [](int from, int to, int documents) {
+    return nlohmann::ordered_json{{"from", from}, {"to", to}, {"documents", documents}};
+  };
+  EXPECT_EQ(lengths.at("median"), 4);
+  EXPECT_EQ(lengths.at("90%"), 9);
+  EXPECT_EQ(lengths.at("99%"), 1000);
+  EXPECT_EQ(lengths.at("longest"), 1000);
+  EXPECT_EQ(lengths.at("histogram"),
+            (nlohmann::ordered_json{bucket(1, 1, 1), bucket(2, 3, 3), bucket(4, 7, 2), bucket(8, 15, 3),
+                                    bucket(512, 1023, 1)}));
+  const std::string shown = lengths_text(lengths);
+  EXPECT_CONTAINS(shown, "median 4, 90 % up to 9, 99 % up to 1,000, longest 1,000 tokens");
+  EXPECT_CONTAINS(shown, "2 to           3              3  ########################################\n");
+  EXPECT_CONTAINS(shown, "512 to       1,023              1  ##############\n");
+}
+
+// In any order of memory, the first of documents that are alike stays.
+TEST_F(Prepare, NearDuplicatesAreDropped) {
+  const auto words = [](int first, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += fmt::format("word{} ", first + i);
+    return text;
+  };
+  std::string text;
+  for (const std::string& document : {words(0, 100), words(500, 100), words(0, 99) + "end", words(0, 100),
+                                      words(500, 50) + words(900, 50)}) {
+    text += "{\"text\": \"" + document + "\"}\n";
+    expected.push_back(document);
+  }
+  put(folder / "in/a.jsonl", text);
+  o.exact = true;
+  o.near = 0.8;
+  const auto m = prepare(o).manifest;
+  EXPECT_EQ(m.at("dropped").at("exact_duplicates"), 1);
+  EXPECT_EQ(m.at("dropped").at("near_duplicates"), 1);
+  EXPECT_EQ(texts_in(o.out), (std::vector<std::string>{expected[0], expected[1], expected[4]}));
+}
+
+// A number per document that is kept: what data.curriculum.by sorts by.
+TEST_F(Prepare, ColumnsBelongToTheDocuments) {
+  put(folder / "in/a.jsonl",
+      "{\"text\": \"one\", \"score\": 0.25, \"meta\": {\"n\": 1}}\n"
+      "{\"text\": \"\", \"score\": 2, \"meta\": {\"n\": 2}}\n"
+      "{\"text\": \"one\", \"score\": 3, \"meta\": {\"n\": 3}}\n"
+      "{\"text\": \"two\", \"score\": -4, \"meta\": {\"n\": 4}}\n");
+  o.columns = {"score", "meta.n"};
+  o.exact = true;
+  o.shard_bytes = 80;
+  EXPECT_EQ(prepare(o).manifest.at("columns"), (nlohmann::ordered_json{"score", "meta.n"}));
+  EXPECT_EQ(texts_in(o.out), (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(data::read_npy_numbers(o.out / "score.npy"), (std::vector<double>{0.25, -4}));
+  EXPECT_EQ(data::read_npy_numbers(o.out / "meta.n.npy"), (std::vector<double>{1, 4}));
+  // They do not outlast their documents.
+  o.columns = {"score"};
+  o.overwrite = true;
+  prepare(o);
+  EXPECT_FALSE(base::file_exists(o.out / "meta.n.npy"));
+
+  const auto refusal = [&](std::vector<std::string> columns) {
+    o.columns = std::move(columns);
+    return user_error([&] { prepare(o); });
+  };
+  EXPECT_CONTAINS(refusal({"text"}), "a.jsonl:1: no number in the field \"text\"");
+  EXPECT_CONTAINS(refusal({"rank"}), "a.jsonl:1: nothing in the field \"rank\"");
+  EXPECT_CONTAINS(refusal({"../score"}), "--column '../score'");
+  EXPECT_CONTAINS(refusal({"score", "score"}), "different fields");
+  put(folder / "in/b.txt", "plain");
+  EXPECT_CONTAINS(refusal({"score"}), "plain text has no fields");
 }
 
 TEST_F(Prepare, TemplateAndEnd) {

@@ -4,7 +4,6 @@
 #include "chat/tiny_tokenizer.h"
 #include "prepare/prepare.h"
 #include "tools/model_files.h"
-#include "tools/prepare_chat.h"
 #include "tools/run_support.h"
 #include "train/run_data.h"
 #include "train/support.h"
@@ -44,11 +43,12 @@ TEST(ChatRun, ConversationsAreTrainedAsPreparedOnes) {
   const ChatRun direct, prepared;
   const Sets best_fit = {"data.packing=\"best-fit\""};
   direct.train(direct.sets(best_fit + Sets{"data.format=\"chat\""}));
-  tools::PrepareChatOptions options;
-  options.source.inputs = {(prepared / "chat.jsonl").string()};
-  options.source.tokenizer = (prepared / "tokenizer").string();
+  prepare::Options options;
+  options.chat.emplace();
+  options.inputs = {(prepared / "chat.jsonl").string()};
+  options.tokenizer = (prepared / "tokenizer").string();
   options.out = prepared / "folder";
-  const tools::PreparedChat written = tools::prepare_chat(options);
+  const nlohmann::ordered_json written = prepare::prepare(options).manifest;
   prepared.train(prepared.sets(best_fit, "folder"));  // the folder itself
   const auto x = test::read_metrics(direct.run_folder().metrics()),
              y = test::read_metrics(prepared.run_folder().metrics());
@@ -59,13 +59,14 @@ TEST(ChatRun, ConversationsAreTrainedAsPreparedOnes) {
   }
   const train::RunData data = train::load_data(direct.recipe(direct.sets({"data.format=\"chat\""})));
   const data::Corpus& corpus = data.train.mixture().dataset(0).corpus();
-  EXPECT_EQ(std::ranges::count(corpus.trained(), 1), written.trained);
-  EXPECT_LT(written.trained, written.tokens / 2);
+  EXPECT_EQ(std::ranges::count(corpus.trained(), 1), written.at("trained_tokens").get<int64_t>());
+  EXPECT_LT(written.at("trained_tokens").get<int64_t>(), written.at("tokens").get<int64_t>() / 2);
   EXPECT_CONTAINS(data.reading, "1 file, 80 conversations");
   // Everything is trained on request.
   const train::RunData all =
       train::load_data(direct.recipe(direct.sets({"data.format=\"chat\"", "data.chat.loss=\"all\""})));
-  EXPECT_EQ(std::ranges::count(all.train.mixture().dataset(0).corpus().trained(), 1), written.tokens);
+  EXPECT_EQ(std::ranges::count(all.train.mixture().dataset(0).corpus().trained(), 1),
+            written.at("tokens").get<int64_t>());
 }
 
 TEST(ChatRun, BadConversationsAreRefusedBeforeTraining) {
@@ -261,11 +262,12 @@ TEST(TokenizerIdentity, PreparedDataBelongToTheirTokenizer) {
     EXPECT_CONTAINS(message, "was prepared with the tokenizer");
     EXPECT_CONTAINS(message, "Q2208");
   }
-  tools::PrepareChatOptions chat;
-  chat.source.inputs = {(run / "chat.jsonl").string()};
-  chat.source.tokenizer = (run / "tokenizer").string();
+  prepare::Options chat;
+  chat.chat.emplace();
+  chat.inputs = {(run / "chat.jsonl").string()};
+  chat.tokenizer = (run / "tokenizer").string();
   chat.out = run / "chat";
-  tools::prepare_chat(chat);
+  prepare::prepare(chat);
   EXPECT_CONTAINS(user_error([&] { train::load_data(run.recipe(run.sets(other, "chat"))); }),
                   "was prepared with the tokenizer");
 }

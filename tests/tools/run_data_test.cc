@@ -283,6 +283,7 @@ TEST(Ledger, ListsWhatEveryStepWasTrainedOn) {
       EXPECT_NE(std::search(ids.begin(), ids.end(), named.begin(), named.end()), ids.end());
     }
   }
+  EXPECT_CONTAINS(to_text(ledger, ledger.step(2)), "fingerprints, which are of all their bytes");
   EXPECT_EQ(positions.size(), 48U);
   EXPECT_EQ(*positions.rbegin(), 47);
   EXPECT_CONTAINS(user_error([&] { ledger.step(7); }), "step 7 is not one of the 6");

@@ -9,7 +9,9 @@
 
 #include "base/philox.h"
 #include "data/token_file.h"
+#include "support/compressed.h"
 #include "support/small_recipe.h"
+#include "text/record_reader.h"
 #include "tools/ledger.h"
 #include "tools/run_layout.h"
 #include "tools/run_support.h"
@@ -129,6 +131,46 @@ TEST(StreamRun, ContinuesAtTheSampleInAnyLayout) {
     changed.train(changed.sets(more + kOther));
     test::expect_equal_losses(whole, changed);
   }
+}
+
+// The same documents in other kinds of files are the same run.
+TEST(StreamRun, ReadsAndContinuesInEveryKindOfFile) {
+  const StreamRun whole, changed;
+  whole.train(whole.sets());
+  for (int shard = 0; shard < 4; ++shard) {
+    const std::string lines = base::read_file(changed.shard_file(shard));
+    std::string array = "[" + lines.substr(0, lines.size() - 1) + "]";
+    for (size_t at = 0; (at = array.find("}\n{", at)) != std::string::npos;) array.replace(at, 2, "},");
+    const std::string name = (changed / ("shards/s" + std::to_string(shard))).string();
+    const auto [extension, bytes] = std::array<std::pair<const char*, std::string>, 4>{
+        {{".jsonl.gz", test::gzipped(lines)},
+         {".jsonl.zst", test::zstd(lines)},
+         {".json", array},
+         {".json.gz", test::gzipped(array)}}}[static_cast<size_t>(shard)];
+    base::remove_file(changed.shard_file(shard));
+    base::write_file_atomically(name + extension, bytes);
+  }
+  changed.train(changed.sets(), test::stopped_after(3));
+  changed.train(changed.sets(kOther));
+  test::expect_equal_losses(whole, changed);
+}
+
+// tests/golden/make_parquet.py writes the file. Its rows are what the same objects in JSON lines are.
+TEST(StreamRun, ReadsParquet) {
+  if (!text::reads_parquet()) GTEST_SKIP() << "this build has no Arrow; `make test-parquet` builds one";
+  const StreamRun rows, lines;
+  const base::Path file = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/rows.parquet";
+  text::RecordReader reader({file}, {"title", "year"});
+  std::string text;
+  for (text::Record record; reader.next(record);) text += record.bytes + "\n";
+  base::write_file_atomically(lines / "rows.jsonl", text);
+  const auto sets = [](const StreamRun& run, const base::Path& path) {
+    return run.sets({"data.path=\"" + path.string() + "\"", "data.template=\"{title} of {year}, \""});
+  };
+  rows.train(sets(rows, file), test::stopped_after(3));
+  rows.train(sets(rows, file) + kOther);
+  lines.train(sets(lines, lines / "rows.jsonl"));
+  test::expect_equal_losses(rows, lines);
 }
 
 // A run that continues does not read what it has seen: a line before its place may have become unreadable.
@@ -263,6 +305,8 @@ TEST(StreamRun, TheLedgerNamesRecords) {
       EXPECT_EQ(named, std::string(trained.begin(), trained.end()));
     }
   }
+  // Files are known by their ends: the ledger does not say more than that.
+  EXPECT_CONTAINS(to_text(ledger, ledger.step(3)), "a change of equal length elsewhere does not show");
   const tools::LedgerRow wanted = ledger.step(3).rows[2];
   const auto found = ledger.find(tools::DataLedger::parse_wanted(std::to_string(wanted.sample), false));
   ASSERT_EQ(found.size(), 1U);
