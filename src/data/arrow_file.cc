@@ -193,22 +193,42 @@ Column column_of(const FlatTable& field, const Counts& at, const std::string& na
   return c;
 }
 
-Column find_column(const FlatTable& schema, const std::string& name) {
+// The columns of token rows beside their ids, as tokenised data sets for fine-tuning have them.
+constexpr std::string_view kLabels = "labels", kAttention = "attention_mask";
+constexpr std::string_view kMasks[] = {"completion_mask", "assistant_masks", "loss_mask"};
+constexpr int64_t kNoLabel = -100;
+
+bool says_what_is_trained(std::string_view column) {
+  return column == kLabels || column == kAttention || std::ranges::count(kMasks, column) > 0;
+}
+
+// The rows to read, and with "input_ids" what says which of their tokens are trained.
+struct Columns {
+  Column rows;
+  std::vector<Column> flags;
+};
+
+Columns find_columns(const FlatTable& schema, const std::string& name) {
   if (schema.scalar<int16_t>(0, 0) != 0)
     base::fail_user("'{}' is big-endian; little-endian files are supported", name);
   Counts at;
   Column found;
+  std::vector<std::pair<FlatTable, Counts>> flags;
   std::vector<std::string> names;
   for (const FlatTable& field : schema.tables(1)) {
     names.emplace_back(field.string(0));
     if (names.back() == "input_ids" || (names.back() == "text" && found.kind == Column::Kind::None))
       found = column_of(field, at, name);
+    if (says_what_is_trained(names.back())) flags.emplace_back(field, at);
     count_field(field, at, name, 0);
   }
+  Columns columns{.rows = found, .flags = {}};
+  if (found.kind == Column::Kind::Tokens)
+    for (const auto& [field, counts] : flags) columns.flags.push_back(column_of(field, counts, name));
   if (found.kind == Column::Kind::None)
     base::fail_user("'{}' has the columns {}; expected \"input_ids\" or \"text\"", name,
                     fmt::join(names, ", "));
-  return found;
+  return columns;
 }
 
 // ---- record batches
@@ -275,40 +295,127 @@ void each_row(Bytes offsets, bool large, int64_t rows, int64_t limit, const std:
   }
 }
 
-int32_t token_in(Bytes items, size_t i, const Column& c, const std::string& name) {
-  const auto read = [&]<class S, class U>(S, U) -> int64_t {
-    return c.is_signed ? static_cast<int64_t>(value_in<S>(items, i))
-                       : static_cast<int64_t>(value_in<U>(items, i));
-  };
-  const int64_t id = c.item_bytes == 1   ? read(int8_t{}, uint8_t{})
-                     : c.item_bytes == 2 ? read(int16_t{}, uint16_t{})
-                     : c.item_bytes == 4 ? read(int32_t{}, uint32_t{})
-                                         : read(int64_t{}, uint64_t{});
-  if (id < 0 || id > std::numeric_limits<int32_t>::max())
-    base::fail_user("'{}': column \"{}\" has the id {}; ids are 0 to 2147483647", name, c.name, id);
-  return static_cast<int32_t>(id);
-}
+// The rows of a column of lists of integers.
+class Lists {
+ public:
+  Lists(const Batch& batch, const Column& column, const std::string& name)
+      : column_(column), offsets_(batch.buffer(column.buffer + 1)), rows_(batch.length(column.node)) {
+    items_ = batch.length(column.node + 1);
+    data_ = batch.buffer(column.buffer + 3);
+    if (static_cast<uint64_t>(items_) > data_.size() / static_cast<size_t>(column.item_bytes))
+      fail_damaged(name, "a column has too few items");
+    each_row(offsets_, column.large, rows_, items_, name,
+             [&](size_t begin, size_t end) { begins_.emplace_back(begin, end); });
+  }
+  size_t rows() const { return begins_.size(); }
+  const std::string& name() const { return column_.name; }
+  void row(size_t i, std::vector<int64_t>& out) const {
+    out.clear();
+    for (size_t at = begins_[i].first; at < begins_[i].second; ++at) out.push_back(item(at));
+  }
 
-void visit_batch(const Batch& batch, const Column& c, const std::string& name, const ArrowRows& rows) {
-  const int64_t count = batch.length(c.node);
-  const Bytes offsets = batch.buffer(c.buffer + 1);
+ private:
+  int64_t item(size_t i) const {
+    const auto read = [&]<class S, class U>(S, U) -> int64_t {
+      return column_.is_signed ? static_cast<int64_t>(value_in<S>(data_, i))
+                               : static_cast<int64_t>(value_in<U>(data_, i));
+    };
+    return column_.item_bytes == 1   ? read(int8_t{}, uint8_t{})
+           : column_.item_bytes == 2 ? read(int16_t{}, uint16_t{})
+           : column_.item_bytes == 4 ? read(int32_t{}, uint32_t{})
+                                     : read(int64_t{}, uint64_t{});
+  }
+  const Column& column_;
+  Bytes offsets_, data_;
+  int64_t rows_, items_;
+  std::vector<std::pair<size_t, size_t>> begins_;
+};
+
+// A row of ids, with what its other columns say.
+class TokenRow {
+ public:
+  explicit TokenRow(const std::string& name) : name_(name) {}
+
+  void begin(std::span<const int64_t> ids, size_t row, bool flagged) {
+    row_ = row;
+    ids_.clear();
+    for (const int64_t id : ids) {
+      if (id < 0 || id > std::numeric_limits<int32_t>::max())
+        base::fail_user("'{}': column \"input_ids\" has the id {}; ids are 0 to 2147483647", name_, id);
+      ids_.push_back(static_cast<int32_t>(id));
+    }
+    trained_.assign(flagged ? ids.size() : 0, 1);
+    first_ = 0, last_ = ids.size();
+  }
+  void add(const std::string& column, std::span<const int64_t> values) {
+    if (values.size() != ids_.size())
+      refuse(column, fmt::format("has {} values for {} ids", values.size(), ids_.size()));
+    if (column == kAttention) return trim(column, values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool trains = column == kLabels ? values[i] != kNoLabel : values[i] != 0;
+      const int64_t expected = column == kLabels ? ids_[i] : 1;
+      if (trains && values[i] != expected)
+        refuse(column, fmt::format("has {} at position {}, where {} is expected: {} or {}", values[i], i,
+                                   column == kLabels ? "the id or -100" : "a flag", expected,
+                                   column == kLabels ? kNoLabel : 0));
+      trained_[i] = trained_[i] != 0 && trains;
+    }
+  }
+  std::span<const int32_t> ids() const { return std::span(ids_).subspan(first_, last_ - first_); }
+  std::span<const uint8_t> trained() const {
+    return trained_.empty() ? std::span<const uint8_t>()
+                            : std::span<const uint8_t>(trained_).subspan(first_, last_ - first_);
+  }
+
+ private:
+  // Padding, before or after the document, is not part of it.
+  void trim(const std::string& column, std::span<const int64_t> mask) {
+    while (first_ < last_ && mask[first_] == 0) ++first_;
+    while (first_ < last_ && mask[last_ - 1] == 0) --last_;
+    const auto inside = mask.subspan(first_, last_ - first_);
+    const auto other = std::ranges::find_if(inside, [](int64_t m) { return m != 1; });
+    if (other != inside.end())
+      refuse(column,
+             fmt::format("has {} at position {}, inside the document: only padding before and after it "
+                         "may be masked",
+                         *other, first_ + static_cast<size_t>(other - inside.begin())));
+  }
+  [[noreturn]] void refuse(const std::string& column, const std::string& why) const {
+    base::fail_user("'{}': column \"{}\" of row {} of a record batch {}", name_, column, row_, why);
+  }
+  const std::string& name_;
+  size_t row_ = 0, first_ = 0, last_ = 0;
+  std::vector<int32_t> ids_;
+  std::vector<uint8_t> trained_;
+};
+
+void visit_batch(const Batch& batch, const Columns& columns, const std::string& name, const ArrowRows& rows) {
+  const Column& c = columns.rows;
   if (c.kind == Column::Kind::Text) {
-    const Bytes text = batch.buffer(c.buffer + 2);
+    const int64_t count = batch.length(c.node);
+    const Bytes offsets = batch.buffer(c.buffer + 1), text = batch.buffer(c.buffer + 2);
     each_row(offsets, c.large, count, static_cast<int64_t>(text.size()), name, [&](size_t begin, size_t end) {
       rows.text({reinterpret_cast<const char*>(text.data()) + begin, end - begin});
     });
     return;
   }
-  const int64_t items = batch.length(c.node + 1);
-  const Bytes data = batch.buffer(c.buffer + 3);
-  if (static_cast<uint64_t>(items) > data.size() / static_cast<size_t>(c.item_bytes))
-    fail_damaged(name, "a column has too few items");
-  std::vector<int32_t> ids;
-  each_row(offsets, c.large, count, items, name, [&](size_t begin, size_t end) {
-    ids.clear();
-    for (size_t i = begin; i < end; ++i) ids.push_back(token_in(data, i, c, name));
-    rows.tokens(ids);
-  });
+  const Lists ids(batch, c, name);
+  std::vector<Lists> flags;
+  for (const Column& column : columns.flags) {
+    flags.emplace_back(batch, column, name);
+    if (flags.back().rows() != ids.rows()) fail_damaged(name, "its columns have different numbers of rows");
+  }
+  std::vector<int64_t> values;
+  TokenRow row(name);
+  for (size_t i = 0; i < ids.rows(); ++i) {
+    ids.row(i, values);
+    row.begin(values, i, !flags.empty());
+    for (const Lists& column : flags) {
+      column.row(i, values);
+      row.add(column.name(), values);
+    }
+    rows.tokens(row.ids(), row.trained());
+  }
 }
 
 }  // namespace
@@ -318,7 +425,7 @@ void read_arrow(Bytes file, const std::string& name, const ArrowRows& rows) {
   size_t at = 0;
   if (file.size() >= kFileMagic.size() && std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) == 0)
     at = kFileMagic.size();
-  std::optional<Column> column;
+  std::optional<Columns> columns;
   bool ended = false;
   while (file.size() - at >= 8) {
     // A continuation marker, the length of the metadata, the metadata, and a body.
@@ -342,14 +449,14 @@ void read_arrow(Bytes file, const std::string& name, const ArrowRows& rows) {
     const auto header = message.table(2);
     if (!header) fail_damaged(name, "a message has no header");
     if (kind == kSchemaMessage) {
-      column = find_column(*header, name);
+      columns = find_columns(*header, name);
     } else if (kind == kRecordBatchMessage) {
-      if (!column) fail_damaged(name, "it has no schema");
-      visit_batch(Batch(*header, file.subspan(at, static_cast<size_t>(body)), name), *column, name, rows);
+      if (!columns) fail_damaged(name, "it has no schema");
+      visit_batch(Batch(*header, file.subspan(at, static_cast<size_t>(body)), name), *columns, name, rows);
     }
     at += static_cast<size_t>(body);
   }
-  if (!column) fail_damaged(name, "it has no schema");
+  if (!columns) fail_damaged(name, "it has no schema");
   if (!ended) fail_damaged(name, "it is truncated: its end marker is missing");
 }
 
@@ -379,13 +486,13 @@ Opened read_datasets_folder(const base::Path& folder, const tokenizer::Tokenizer
                                 ++documents;
                               },
                           .tokens =
-                              [&](std::span<const int32_t> tokens) {
+                              [&](std::span<const int32_t> tokens, std::span<const uint8_t> trained) {
                                 if (end)
                                   base::fail_user(
                                       "data.end has no effect on '{}', whose column input_ids has tokens "
                                       "already: remove data.end",
                                       folder.string());
-                                builder.add_document(tokens);
+                                builder.add_document(tokens, trained);
                                 ++documents;
                               }};
   for (const auto& entry : *files) {

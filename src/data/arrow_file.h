@@ -1,7 +1,9 @@
 // Arrow IPC files, as Hugging Face `datasets` saves them (save_to_disk: state.json, dataset_info.json and
-// data-*.arrow). A small reader of the format: uncompressed record batches of a column "input_ids" (lists of
-// integers) or "text" (strings); other columns are skipped. Everything is checked before it is read, so a
-// damaged file is a UserError.
+// data-*.arrow). A small reader of the format: uncompressed record batches of a column "input_ids" (lists
+// of integers) or "text" (strings). Beside input_ids, "labels" (the id, or -100 where a token is not
+// trained) and "completion_mask", "assistant_masks" and "loss_mask" (1 where it is) say what is trained,
+// and "attention_mask" what is padding, which is left out; other columns are skipped. Everything is checked
+// before it is read, so a damaged file is a UserError.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +19,10 @@
 namespace quintet::data {
 
 struct ArrowRows {
-  std::function<void(std::string_view)> text;            // a row of "text"
-  std::function<void(std::span<const int32_t>)> tokens;  // a row of "input_ids", which is preferred
+  std::function<void(std::string_view)> text;  // a row of "text"
+  // A row of "input_ids", which is preferred, without its padding; and a flag per id, or none where no column
+  // says what is trained.
+  std::function<void(std::span<const int32_t>, std::span<const uint8_t> trained)> tokens;
 };
 
 // Visits the rows of a file in stream or file format, in order. UserError, naming `name`, when it has neither

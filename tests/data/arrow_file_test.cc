@@ -44,9 +44,10 @@ class WideBytes : public tokenizer::Tokenizer {
 std::vector<std::string> texts_in(const base::Path& file) {
   std::vector<std::string> texts;
   const base::MappedFile mapped(file);
-  read_arrow(mapped.bytes(), file.string(),
-             {.text = [&](std::string_view t) { texts.emplace_back(t); },
-              .tokens = [&](std::span<const int32_t>) { texts.emplace_back("tokens"); }});
+  read_arrow(
+      mapped.bytes(), file.string(),
+      {.text = [&](std::string_view t) { texts.emplace_back(t); },
+       .tokens = [&](std::span<const int32_t>, std::span<const uint8_t>) { texts.emplace_back("tokens"); }});
   return texts;
 }
 
@@ -72,6 +73,19 @@ TEST(ArrowFile, ReadsTokenFoldersOfDatasets) {
         << name;
 }
 
+// Of fine-tuning sets the prompts are not trained, and padding is no part of a document.
+TEST(ArrowFile, LabelsAndMasksSayWhatIsTrained) {
+  for (const char* name : {"labels", "masks"}) {
+    const Opened opened = read_datasets_folder(kDatasets / name, WideBytes());
+    EXPECT_EQ(documents_of(opened.corpus), (std::vector<std::vector<int32_t>>{{5, 6}, {1, 2, 3}, {8, 9}}))
+        << name;
+    const auto trained = opened.corpus.trained();
+    EXPECT_EQ(std::vector<int>(trained.begin(), trained.end()), (std::vector<int>{0, 1, 0, 1, 1, 1, 1}))
+        << name;
+  }
+  EXPECT_TRUE(read_datasets_folder(kDatasets / "ids", WideBytes()).corpus.trained().empty());
+}
+
 TEST(ArrowFile, TheEndFollowsDocumentsOfTextOnly) {
   const auto documents = documents_of(read_datasets_folder(kDatasets / "text", WideBytes(), 7).corpus);
   ASSERT_EQ(documents.size(), 3U);
@@ -95,6 +109,10 @@ TEST(ArrowFile, RefusesWhatItCannotRead) {
   EXPECT_CONTAINS(refused("no_column"), "has the columns words; expected \"input_ids\" or \"text\"");
   EXPECT_CONTAINS(refused("wrong_type"), "column \"text\" must hold strings");
   EXPECT_CONTAINS(refused("negative"), "has the id -1");
+  EXPECT_CONTAINS(refused("other_labels"), "has 3 at position 1, where the id or -100 is expected");
+  EXPECT_CONTAINS(refused("short_labels"), "has 1 values for 2 ids");
+  EXPECT_CONTAINS(refused("holes"), "has 0 at position 1, inside the document");
+  EXPECT_CONTAINS(refused("class_labels"), "column \"labels\" must hold lists of integers");
 }
 
 // Every truncation and every flipped byte is read or refused; nothing else happens.
@@ -105,7 +123,7 @@ TEST(ArrowFile, DamageIsRefusedOrHarmless) {
     const auto try_bytes = [&](const std::string& bytes) {
       try {
         read_arrow(std::as_bytes(std::span(bytes)), name,
-                   {[](std::string_view) {}, [](std::span<const int32_t>) {}});
+                   {[](std::string_view) {}, [](std::span<const int32_t>, std::span<const uint8_t>) {}});
       } catch (const base::UserError&) {
         ++refused;
       }

@@ -27,6 +27,13 @@ def main():
     write("ids", pa.table({"text": TEXT, "input_ids": pa.array(IDS, pa.list_(pa.int32()))}))
     write("wide_ids", pa.table({"input_ids": pa.array(IDS, pa.large_list(pa.int64()))}))
     write("small_ids", pa.table({"input_ids": pa.array(IDS, pa.list_(pa.uint16()))}))
+    # What TRL and Axolotl save: padded rows whose labels, or masks, say what is trained.
+    ids, attention = [[7, 7, 5, 6], [1, 2, 3, 0], [8, 9]], [[0, 0, 1, 1], [1, 1, 1, 0], [1, 1]]
+    write("labels", pa.table({"input_ids": ids, "attention_mask": attention,
+                              "labels": [[-100, -100, -100, 6], [-100, 2, 3, -100], [8, 9]]}))
+    write("masks", pa.table({"input_ids": pa.array(ids, pa.list_(pa.int32())),
+                             "completion_mask": pa.array([[0, 0, 0, 1], [0, 1, 1, 0], [1, 1]], pa.list_(pa.int8())),
+                             "attention_mask": pa.array(attention, pa.list_(pa.int8()))}))
     # The columns that are skipped: one of every kind whose buffers are counted.
     kinds = pa.table({
         "null": pa.nulls(4),
@@ -56,6 +63,10 @@ def main():
         "null_rows": (pa.table({"text": ["a", None]}), None),
         "no_column": (pa.table({"words": TEXT}), None),
         "wrong_type": (pa.table({"text": [1, 2]}), None),
+        "other_labels": (pa.table({"input_ids": [[1, 2]], "labels": [[-100, 3]]}), None),
+        "short_labels": (pa.table({"input_ids": [[1, 2]], "labels": [[2]]}), None),
+        "holes": (pa.table({"input_ids": [[1, 2, 3]], "attention_mask": [[1, 0, 1]]}), None),
+        "class_labels": (pa.table({"input_ids": [[1, 2, 3]], "labels": [1]}), None),
         "negative": (pa.table({"input_ids": pa.array([[1, -1]], pa.list_(pa.int64()))}), None),
     }
     for name, (table, options) in refused.items():
