@@ -205,6 +205,18 @@ Encoded encode_plain(const ChatTokenizer& tokenizer, const std::string& text, si
   return encoded;
 }
 
+// Models have seen one token at the beginning of a text.
+void require_one_begin(const ChatTokenizer& tokenizer, const Encoded& encoded) {
+  const std::string begin = tokenizer.special("bos_token");
+  const auto id = begin.empty() ? std::nullopt : tokenizer.tokens().id(begin);
+  if (id && encoded.ids.size() > 1 && encoded.ids[0] == *id && encoded.ids[1] == *id)
+    base::fail_user(
+        "the conversation begins with '{}' twice, and models are trained with one: take it out of the "
+        "template, or "
+        "of the text",
+        base::printable(begin));
+}
+
 void require_trained(const Encoded& encoded, const char* why) {
   if (std::find(encoded.trained.begin(), encoded.trained.end(), 1) == encoded.trained.end())
     base::fail_user("no token would be trained: {}", why);
@@ -254,6 +266,7 @@ Encoded encode_example(const ChatTokenizer& tokenizer, const Example& example, c
     if (example.completion.empty() && options.loss != Loss::All)
       base::fail_user("no token would be trained: the completion is empty");
     encoded = encode_plain(tokenizer, text, options.loss == Loss::All ? 0 : example.prompt.size());
+    require_one_begin(tokenizer, encoded);
     require_trained(encoded, "the completion has no tokens");
     look_at_ends(tokenizer, options.end_of_turn, false, encoded);
     if (eos.empty() && options.end_of_turn.empty() && encoded.ended == 0)
@@ -271,6 +284,7 @@ Encoded encode_example(const ChatTokenizer& tokenizer, const Example& example, c
   const Rendering full = chat_template.render(example.messages, example.tools, render);
   encoded.text = full.text;
   encoded.ids = tokenizer.tokens().encode(full.text);
+  require_one_begin(tokenizer, encoded);
   if (options.loss == Loss::All) {
     encoded.trained.assign(encoded.ids.size(), 1);
     encoded.turns = 1;
@@ -298,7 +312,11 @@ Encoded encode_example(const ChatTokenizer& tokenizer, const Example& example, c
 }
 
 Encoded encode_prompt(const ChatTokenizer& tokenizer, const Example& example, const MaskOptions& options) {
-  if (example.messages.empty()) return encode_plain(tokenizer, example.prompt, example.prompt.size());
+  if (example.messages.empty()) {
+    Encoded plain = encode_plain(tokenizer, example.prompt, example.prompt.size());
+    require_one_begin(tokenizer, plain);
+    return plain;
+  }
   RenderOptions render;
   render.add_generation_prompt = true;
   render.variables = example.variables;
@@ -307,6 +325,7 @@ Encoded encode_prompt(const ChatTokenizer& tokenizer, const Example& example, co
   encoded.text =
       tokenizer.chat_template(!example.tools.is_null()).render(example.messages, example.tools, render).text;
   encoded.ids = tokenizer.tokens().encode(encoded.text);
+  require_one_begin(tokenizer, encoded);
   encoded.trained.assign(encoded.ids.size(), 0);
   return encoded;
 }

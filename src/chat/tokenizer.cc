@@ -1,5 +1,8 @@
 #include "chat/tokenizer.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/checksum.h"
@@ -7,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "chat/builtin_templates.h"
 
 namespace quintet::chat {
 namespace {
@@ -78,13 +82,17 @@ ChatTokenizer::ChatTokenizer(const std::string& path, const std::string& chosen)
   if (!chosen.empty()) {
     const auto named =
         std::find_if(sources.begin(), sources.end(), [&](const auto& each) { return each.first == chosen; });
-    if (named == sources.end() && !base::file_exists(chosen)) {
+    const auto built_in = builtin_template(chosen);
+    if (named == sources.end() && !base::file_exists(chosen) && !built_in) {
       std::string names;
       for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
-      base::fail_user("'{}' is neither a file nor a chat template of '{}'; its templates: {}",
-                      base::printable(chosen), base::printable(path), names.empty() ? "none" : names);
+      base::fail_user("'{}' is neither a file nor a chat template of '{}'; its templates: {}; built in: {}",
+                      base::printable(chosen), base::printable(path), names.empty() ? "none" : names,
+                      fmt::join(builtin_template_names(), ", "));
     }
-    sources = {{"default", named != sources.end() ? named->second : base::read_file(chosen)}};
+    sources = {{"default", named != sources.end()      ? named->second
+                           : base::file_exists(chosen) ? base::read_file(chosen)
+                                                       : std::string(*built_in)}};
   }
   for (const auto& [name, source] : sources) templates_.emplace_back(name, ChatTemplate(source, special_));
 }
@@ -105,7 +113,9 @@ const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {
   if (templates_.empty())
     base::fail_user(
         "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with "
-        "one beside it; --chat-template FILE (data.chat.template in a recipe) names another",
+        "one beside it; --chat-template (data.chat.template in a recipe) names a file or a built-in one, "
+        "such as "
+        "chatml",
         base::printable(path_));
   base::fail_user(
       "the tokenizer '{}' has several chat templates and no default; choose one with --chat-template {} "

@@ -15,8 +15,8 @@ namespace quintet::chat {
 class ChatTokenizer {
  public:
   // `path`: a folder or file as load_tokenizer takes it. `chosen`: the name of one of the folder's
-  // templates, or the path of a file; empty: transformers' choice. UserError for a template that is not
-  // valid.
+  // templates, the path of a file, or the name of a built-in template; empty: transformers' choice.
+  // UserError for a template that is not valid.
   ChatTokenizer(const std::string& path, const std::string& chosen);
 
   const tokenizer::Tokenizer& tokens() const { return *tokenizer_; }

@@ -131,7 +131,8 @@ constexpr ProblemCode kRows[] = {
     row("Q2223", "the tokenizer has a chat template",
         "tokenizer_config.json or chat_template.jinja beside the tokenizer has no template, or several "
         "without a default.",
-        "Name one with --chat-template: a file, or the name of one of the tokenizer's templates."),
+        "Name one with --chat-template: a file, the name of one of the tokenizer's templates, or a built-in "
+        "one such as chatml or llama3."),
     row("Q2230", "the ledger belongs to the run and its data",
         "'quintet data ledger' recomputes which samples each step was trained on. That needs the folder of a "
         "run, its recipe and records, and unchanged data.",

@@ -242,7 +242,7 @@ constexpr KeyDoc kKeys[] = {
      "true"},
     {"data.chat.template",
      "chat: Jinja file (with a / or ending in .jinja, relative to the recipe), or the name of one of the "
-     "tokenizer's templates.",
+     "tokenizer's templates, or of a built-in one such as chatml.",
      "\"chatml.jinja\"", "the tokenizer's own"},
     {"data.chat.loss", "chat: what is trained: messages of the assistant, the last of them, or all tokens.",
      "\"last\""},

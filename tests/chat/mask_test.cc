@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/temp_folder.h"
+#include "chat/builtin_templates.h"
 #include "chat/tiny_tokenizer.h"
 
 namespace quintet::chat {
@@ -66,6 +67,74 @@ TEST_F(Mask, IsWhatGenerationBlocksWrote) {
   EXPECT_EQ(trained(t, encoded), "One<|im_end|>|Two<|im_end|>");
   EXPECT_EQ(t.tokens().token(encoded.ids[0]), "<s>");
   EXPECT_NE(t.tokens().token(encoded.ids[1]), "<s>");  // the template's, and no second one
+}
+
+// Tokenizers without a template are tuned with one of the common ones, by its name.
+TEST_F(Mask, BuiltInTemplatesMarkWhatIsTrained) {
+  const char* const record =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "One"},
+                       {"role": "user", "content": "b"}, {"role": "assistant", "content": "Two"}]})";
+  struct Case {
+    const char* name;
+    std::string text, trained, end;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"chatml",
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nOne<|im_end|>\n<|im_start|>user\nb<|im_"
+            "end|>\n"
+            "<|im_start|>assistant\nTwo<|im_end|>\n",
+            "One<|im_end|>|Two<|im_end|>", ""},
+           {"llama3",
+            "<s><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant"
+            "<|end_header_id|>\n\nOne<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nb<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nTwo<|eot_id|>",
+            "One<|eot_id|>|Two<|eot_id|>", "<|eot_id|>"},
+           {"gemma",
+            "<s><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\nOne<end_of_turn>\n<start_of_turn>"
+            "user\nb"
+            "<end_of_turn>\n<start_of_turn>model\nTwo<end_of_turn>\n",
+            "One<end_of_turn>|Two<end_of_turn>", ""},
+           {"mistral", "<s>[INST] a [/INST] One</s>[INST] b [/INST] Two</s>", " One</s>| Two</s>", ""},
+           {"phi3",
+            "<|user|>\na<|end|>\n<|assistant|>\nOne<|end|>\n<|user|>\nb<|end|>\n<|assistant|>\nTwo<|end|>\n",
+            "One<|end|>|Two<|end|>", "<|end|>"},
+           {"zephyr", "<|user|>\na</s>\n<|assistant|>\nOne</s>\n<|user|>\nb</s>\n<|assistant|>\nTwo</s>\n",
+            "One</s>|Two</s>", ""}}) {
+    test::write_tiny_tokenizer(folder_.path());
+    const ChatTokenizer t(folder_.path().string(), c.name);
+    const Encoded encoded = encode_example(t, example(record), {.end_of_turn = c.end});
+    EXPECT_EQ(encoded.text, c.text);
+    EXPECT_EQ(trained(t, encoded), c.trained);
+    EXPECT_EQ(encoded.ended, 2) << c.name;
+  }
+  EXPECT_EQ(builtin_template("chatml"),
+            base::read_file(base::Path(QUINTET_SOURCE_DIR) / "recipes/chat/chatml.jinja"));
+  EXPECT_EQ(builtin_template_names().size(), 6U);
+  EXPECT_CONTAINS(error_of([&] { ChatTokenizer(folder_.path().string(), "chatmi"); }),
+                  "built in: chatml, gemma, llama3, mistral, phi3, zephyr");
+}
+
+// With the template's own token and one in the text, or two of the template's.
+TEST_F(Mask, TwoTokensAtTheBeginningAreRefused) {
+  const char* const twice = "the conversation begins with '<s>' twice";
+  const auto prompt = [](const char* record) {
+    return parse_record(Json::parse(record), Format::Prompts).example;
+  };
+  {
+    const auto t = tokenizer("{{ bos_token }}" + kMarked);
+    EXPECT_CONTAINS(error_of([&] { encode_example(t, example(kTwoTurns), {}); }), twice);
+    EXPECT_CONTAINS(error_of([&] { encode_example(t, example(kTwoTurns), {.loss = Loss::All}); }), twice);
+    EXPECT_CONTAINS(
+        error_of([&] { encode_prompt(t, prompt(R"({"prompt": [{"role": "user", "content": "a"}]})"), {}); }),
+        twice);
+  }
+  const auto t = tokenizer(kMarked);
+  EXPECT_CONTAINS(
+      error_of([&] { encode_example(t, example(R"({"prompt": "<s><s>a", "completion": "b"})"), {}); }),
+      twice);
+  EXPECT_CONTAINS(error_of([&] { encode_prompt(t, prompt(R"({"prompt": "<s><s>a"})"), {}); }), twice);
+  EXPECT_EQ(error_of([&] { encode_prompt(t, prompt(R"({"prompt": "<s>a<s>"})"), {}); }), "");
+  EXPECT_EQ(error_of([&] { encode_example(t, example(kTwoTurns), {}); }), "");
 }
 
 TEST_F(Mask, OfTheLastTurnOnlyAndOfEverything) {
