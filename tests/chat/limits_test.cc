@@ -67,7 +67,7 @@ TEST(TemplateLimits, ObjectsThatHoldEachOtherAreFreed) {
 TEST(TemplateErrors, NameTheConstructTheLineAndTheColumn) {
   const std::pair<const char*, const char*> cases[] = {
       {"a\n  {% include 'x' %}", "chat template, line 2, column 6: 'include' needs other templates"},
-      {"{{ x | wordwrap }}", "line 1, column 8: Jinja's filter 'wordwrap' is not supported"},
+      {"{{ x | urlize }}", "line 1, column 8: Jinja's filter 'urlize' is not supported"},
       {"{{ x | uper }}", "there is no filter named 'uper'; did you mean 'upper'?"},
       {"{{ x is definde }}", "there is no test named 'definde'; did you mean 'defined'?"},
       {"{% if x %}\nfoo", "expected '{% endif %}'"},

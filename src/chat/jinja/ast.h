@@ -112,6 +112,7 @@ struct Ast {
   std::string source;  // normalised
   Body body;
   std::vector<std::string> names;  // by id; the first ones are kFixedNames
+  std::vector<std::pair<std::string, const Stmt*>> blocks;
   bool has_generation = false;
 };
 

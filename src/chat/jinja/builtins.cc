@@ -170,8 +170,7 @@ constexpr Builtin kGlobals[] = {
     {"range", range_global},         {"strftime_now", strftime_now_global},
 };
 
-constexpr std::string_view kOtherFilters[] = {"pprint", "random",   "striptags",
-                                              "urlize", "wordwrap", "xmlattr"};
+constexpr std::string_view kOtherFilters[] = {"random", "urlize"};
 
 std::string unknown_name(std::string_view what, std::string_view name, std::vector<std::string> known) {
   const auto near = base::nearest_word(name, known);
@@ -182,8 +181,9 @@ std::string unknown_name(std::string_view what, std::string_view name, std::vect
 }  // namespace
 
 const Builtin* find_filter(std::string_view name) {
-  const Builtin* found = entry_of(text_filters(), name);
-  return found != nullptr ? found : entry_of(list_filters(), name);
+  for (const auto table : {text_filters(), list_filters(), layout_filters()})
+    if (const Builtin* found = entry_of(table, name)) return found;
+  return nullptr;
 }
 const Builtin* find_test(std::string_view name) { return entry_of(all_tests(), name); }
 
@@ -200,8 +200,8 @@ std::string unknown_filter(std::string_view name) {
   if (std::find(std::begin(kOtherFilters), std::end(kOtherFilters), name) != std::end(kOtherFilters))
     return fmt::format("Jinja's filter '{}' is not supported in chat templates", name);
   std::vector<std::string> known;
-  for (const Builtin& each : text_filters()) known.emplace_back(each.name);
-  for (const Builtin& each : list_filters()) known.emplace_back(each.name);
+  for (const auto table : {text_filters(), list_filters(), layout_filters()})
+    for (const Builtin& each : table) known.emplace_back(each.name);
   return unknown_name("filter", name, std::move(known));
 }
 
@@ -213,8 +213,7 @@ std::string unknown_test(std::string_view name) {
 
 const char* unsupported_global(std::string_view name) {
   if (name == "lipsum") return "gives random text, which is not supported in chat templates";
-  if (name == "self" || name == "super")
-    return "refers to blocks of other templates, which is not supported in chat templates";
+  if (name == "super") return "refers to blocks of other templates, which is not supported in chat templates";
   return nullptr;
 }
 

@@ -28,6 +28,7 @@ const char* unsupported_global(std::string_view name);
 // Parts of the tables, each in a file of its own.
 std::span<const Builtin> text_filters();
 std::span<const Builtin> list_filters();
+std::span<const Builtin> layout_filters();
 std::span<const Builtin> string_methods();
 std::span<const Builtin> all_tests();
 

@@ -89,6 +89,19 @@ struct LoopMethod final : Callable {
   Value call(Runtime& runtime, Call& call) override;
 };
 
+// `self`, whose attributes are the blocks of the template: calling one gives its text.
+struct BlockReference final : Callable {
+  Interpreter* interpreter = nullptr;
+  const Stmt* stmt = nullptr;
+  std::string_view type() const override { return "BlockReference"; }
+  Value call(Runtime& runtime, Call& call) override;
+};
+struct TemplateReference final : ObjectHeap, Attributes {
+  Interpreter* interpreter = nullptr;
+  std::string_view type() const override { return "TemplateReference"; }
+  std::optional<Value> attribute(Runtime& runtime, const std::string& name) override;
+};
+
 class Interpreter final : public Runtime {
  public:
   Interpreter(const Ast& ast, int64_t wall_seconds, bool spans)
@@ -103,7 +116,9 @@ class Interpreter final : public Runtime {
       for (size_t id = 0; id < ast_.names.size(); ++id) {
         const auto given = std::find_if(variables.begin(), variables.end(),
                                         [&](const auto& each) { return each.first == ast_.names[id]; });
-        if (given != variables.end())
+        if (ast_.names[id] == "self")
+          context->names.emplace_back(static_cast<int>(id), self());
+        else if (given != variables.end())
           context->names.emplace_back(static_cast<int>(id), given->second);
         else if (auto global = global_value(ast_.names[id]))
           context->names.emplace_back(static_cast<int>(id), *std::move(global));
@@ -117,6 +132,22 @@ class Interpreter final : public Runtime {
       fail_at(ast_.source, at_, problem.what());
     }
     return std::move(rendering_);
+  }
+
+  Value self() {
+    auto reference = std::make_shared<TemplateReference>();
+    reference->interpreter = this;
+    return Value::object(std::move(reference));
+  }
+  const Stmt* block(const std::string& name) const {
+    for (const auto& [each, stmt] : ast_.blocks)
+      if (each == name) return stmt;
+    return nullptr;
+  }
+  // What a block writes that is called: it sees the names of the template.
+  std::string block_text(const Stmt& stmt) {
+    const Frame frame(*this);
+    return capture(root_, stmt.bodies[0], [] {});
   }
 
   // ---- statements
@@ -598,6 +629,20 @@ bool LoopItems::next(Value& item) {
     if (good) return true;
   }
   return false;
+}
+
+std::optional<Value> TemplateReference::attribute(Runtime&, const std::string& name) {
+  const Stmt* const block = interpreter->block(name);
+  if (block == nullptr) return std::nullopt;
+  auto reference = std::make_shared<BlockReference>();
+  reference->interpreter = interpreter;
+  reference->stmt = block;
+  return Value::object(std::move(reference));
+}
+
+Value BlockReference::call(Runtime& runtime, Call& call) {
+  call.bind({}, 0);
+  return runtime.make_string(interpreter->block_text(*stmt));
 }
 
 bool Loop::next(Value& item) {

@@ -13,6 +13,7 @@ class Parser final : ExpressionParser {
 
   std::shared_ptr<const Ast> run() {
     ast_->body = statements({});
+    ast_->blocks = std::move(blocks_);
     return ast_;
   }
 
@@ -250,9 +251,10 @@ class Parser final : ExpressionParser {
   std::unique_ptr<Stmt> block_statement(uint32_t at) {
     auto stmt = make_stmt(StmtType::Block, at);
     stmt->text = expect_name();
-    if (std::find(blocks_.begin(), blocks_.end(), stmt->text) != blocks_.end())
+    const auto same = [&](const auto& block) { return block.first == stmt->text; };
+    if (std::any_of(blocks_.begin(), blocks_.end(), same))
       fail(at, fmt::format("the block '{}' is defined twice", stmt->text));
-    blocks_.push_back(stmt->text);
+    blocks_.emplace_back(stmt->text, stmt.get());
     stmt->flag = skip_name("scoped");
     if (now().is_name("required")) fail(now().at, "'required' blocks belong to templates that others extend");
     const int loops = std::exchange(loops_, 0);
@@ -333,7 +335,7 @@ class Parser final : ExpressionParser {
   }
 
   int loops_ = 0;  // around the current token, within a macro
-  std::vector<std::string> blocks_;
+  std::vector<std::pair<std::string, const Stmt*>> blocks_;
 };
 
 }  // namespace
