@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <thread>
 
+#include "base/file_system.h"
 #include "base/temp_folder.h"
+#include "data/foreign_file.h"
 
 namespace quintet::data {
 namespace {
@@ -270,6 +274,26 @@ TEST_F(TokenFile, ModelsVocabularyMustHoldAllIds) {
   corpus.require_vocab(300);
   EXPECT_CONTAINS(user_error([&] { corpus.require_vocab(299); }),
                   "contains ids up to 299, but the model's vocabulary is 299");
+}
+
+// What is announced is fetched before anybody asks for it.
+TEST(TokenReadAhead, FetchesFromTheDisk) {
+  const test::TempFolder folder;
+  const base::Path file = folder / "a.bin";
+  {
+    std::vector<uint16_t> ids(size_t{8} << 20, 7);
+    base::write_file_atomically(file, {reinterpret_cast<const char*>(ids.data()), 2 * ids.size()});
+  }
+  const Corpus corpus = *open_foreign_file(file, 1000);
+  base::forget_cached(file);
+  const base::InputFile cache(file);
+  const int64_t begin = int64_t{5} << 20, count = int64_t{1} << 18;  // tokens
+  if (cache.is_cached(2 * begin, 2 * count)) GTEST_SKIP() << "this file system does not forget files";
+  corpus.will_read(begin, count);
+  for (int waits = 0; waits < 3000 && !cache.is_cached(2 * begin, 2 * count); ++waits)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(cache.is_cached(2 * begin, 2 * count));
+  EXPECT_FALSE(cache.is_cached(0, 2 * begin)) << "what was not announced";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Records of raw files: the first byte chooses text, JSON lines, gzip, zstd or Parquet (which a build without
-// Arrow refuses); the rest is the file. Reading on from any position must give the records that followed.
+// Records of raw files: the first byte chooses text, JSON lines, arrays or objects, gzip, zstd or Parquet
+// (which a build without Arrow refuses); the rest is the file. Reading on from any position must give the
+// records that followed.
 #include <iterator>
 
 #include "fuzz/scratch_folder.h"
@@ -10,8 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quintet;
   if (size < 1) return 0;
   static const fuzz::ScratchFolder folder;
-  constexpr const char* kNames[] = {"a.txt",    "a.jsonl",   "a.jsonl.gz", "a.jsonl.zst",
-                                    "a.txt.gz", "a.txt.zst", "a.parquet"};
+  constexpr const char* kNames[] = {"a.txt",     "a.jsonl",   "a.jsonl.gz", "a.jsonl.zst", "a.txt.gz",
+                                    "a.txt.zst", "a.parquet", "a.json",     "a.json.gz"};
   const std::string path =
       folder.write(kNames[data[0] % std::size(kNames)], std::string(fuzz::text_of(data + 1, size - 1)));
   return fuzz::run([&] {

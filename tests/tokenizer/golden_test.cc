@@ -1,7 +1,9 @@
-// Ids and texts against those of the `tokenizers` package (tests/golden/make_tokenizers.py).
+// Ids and texts against those of the `tokenizers` package (tests/golden/make_tokenizers.py), and of the
+// `sentencepiece` package (make_sentencepiece.py).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/file.h"
 #include "tokenizer/tokenizer.h"
@@ -13,10 +15,11 @@ const std::string kFolder = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tok
 
 class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenTokenizer, GivesTheIdsOfTokenizers) {
+TEST_P(GoldenTokenizer, GivesTheIdsOfThePackages) {
   const auto texts = nlohmann::json::parse(base::read_file(kFolder + "texts.json"));
   const auto expected = nlohmann::json::parse(base::read_file(kFolder + GetParam() + ".expected.json"));
-  const auto tokenizer = load_tokenizer(kFolder + GetParam() + ".json");
+  const bool is_model = std::string_view(GetParam()).starts_with("sp_");
+  const auto tokenizer = load_tokenizer(kFolder + GetParam() + (is_model ? ".model" : ".json"));
   ASSERT_EQ(texts.size(), expected["ids"].size());
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();
@@ -28,14 +31,16 @@ TEST_P(GoldenTokenizer, GivesTheIdsOfTokenizers) {
     }
     const auto& otherwise = expected["decoded_otherwise"];
     const auto key = std::to_string(i);
-    EXPECT_EQ(tokenizer->decode(ids, true),
+    // SentencePiece prints unknown pieces as such.
+    EXPECT_EQ(is_model ? tokenizer->decode(std::span(ids).subspan(1)) : tokenizer->decode(ids, true),
               otherwise.contains(key) ? otherwise[key].get<std::string>() : text);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTokenizer,
                          testing::Values("gpt2", "llama3", "qwen2", "o200k", "tekken", "other", "llama2",
-                                         "unigram", "wordpiece", "suffix", "prefix"),
+                                         "unigram", "wordpiece", "suffix", "prefix", "sp_unigram", "sp_bpe",
+                                         "sp_plain"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
