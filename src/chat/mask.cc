@@ -212,8 +212,7 @@ void require_one_begin(const ChatTokenizer& tokenizer, const Encoded& encoded) {
   if (id && encoded.ids.size() > 1 && encoded.ids[0] == *id && encoded.ids[1] == *id)
     base::fail_user(
         "the conversation begins with '{}' twice, and models are trained with one: take it out of the "
-        "template, or "
-        "of the text",
+        "template, or of the text",
         base::printable(begin));
 }
 

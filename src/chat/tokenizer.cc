@@ -114,8 +114,7 @@ const ChatTemplate& ChatTokenizer::chat_template(bool with_tools) const {
     base::fail_user(
         "the tokenizer '{}' has no chat template; expected chat_template.jinja or tokenizer_config.json with "
         "one beside it; --chat-template (data.chat.template in a recipe) names a file or a built-in one, "
-        "such as "
-        "chatml",
+        "such as chatml",
         base::printable(path_));
   base::fail_user(
       "the tokenizer '{}' has several chat templates and no default; choose one with --chat-template {} "

@@ -264,8 +264,7 @@ class Work {
       if (first.empty() && !shard.damage.empty()) first = "; the first that is damaged: " + shard.damage[0];
     encoder_.refuse(fmt::format(
         "no {} is left of {} in {}: {} empty, {} damaged, {} without a match for --where, {} too short, {} "
-        "too "
-        "long, {}{}",
+        "too long, {}{}",
         encoder_.noun(), base::counted(counts.records, "record"),
         base::counted(encoder_.sources().size(), "file"), counts.empty, counts.damaged, counts.filtered,
         counts.too_short, counts.too_long, base::counted(counts.binary, "binary file"), first));

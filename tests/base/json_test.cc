@@ -30,7 +30,8 @@ TEST(Json, WritesWhatJsonCannotExpress) {
 // Brackets in texts do not nest, escaped quotes do not end texts, and neighbours are not in one another.
 TEST(Json, WhatNestsTooDeepIsDiscarded) {
   const auto nested = [](int levels, const std::string& inside) {
-    return std::string(static_cast<size_t>(levels), '[') + inside + std::string(static_cast<size_t>(levels), ']');
+    return std::string(static_cast<size_t>(levels), '[') + inside +
+           std::string(static_cast<size_t>(levels), ']');
   };
   const std::string quoted = R"("\\\"[[[{{{)" + std::string(1000, '[') + R"(\\")";
   EXPECT_EQ(parse_json(nested(kJsonDepth, "1")).is_discarded(), false);

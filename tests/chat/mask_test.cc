@@ -91,8 +91,7 @@ TEST_F(Mask, BuiltInTemplatesMarkWhatIsTrained) {
             "One<|eot_id|>|Two<|eot_id|>", "<|eot_id|>"},
            {"gemma",
             "<s><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\nOne<end_of_turn>\n<start_of_turn>"
-            "user\nb"
-            "<end_of_turn>\n<start_of_turn>model\nTwo<end_of_turn>\n",
+            "user\nb<end_of_turn>\n<start_of_turn>model\nTwo<end_of_turn>\n",
             "One<end_of_turn>|Two<end_of_turn>", ""},
            {"mistral", "<s>[INST] a [/INST] One</s>[INST] b [/INST] Two</s>", " One</s>| Two</s>", ""},
            {"phi3",
