@@ -141,22 +141,23 @@ TEST(Terminal, PreparingShowsABar) {
   const test::TempFolder folder;
   test::write_tiny_tokenizer(folder / "tok");
   std::string text, chat;
-  for (int i = 0; i < 3000; ++i) {
-    text += fmt::format("{{\"text\": \"document {} of several words\"}}\n", i);
+  const std::string words(1000, 'x');  // several buffers of the reader
+  for (int i = 0; i < 4000; ++i) {
+    text += fmt::format("{{\"text\": \"document {} {}\"}}\n", i, words);
     chat += fmt::format(
-        R"({{"messages": [{{"role": "user", "content": "q{}"}}, {{"role": "assistant", "content": "a"}}]}})",
-        i);
+        R"({{"messages": [{{"role": "user", "content": "{}{}"}}, {{"role": "assistant", "content": "a"}}]}})",
+        i, words);
     chat += "\n";
   }
   base::write_file_atomically(folder / "text.jsonl", text);
   base::write_file_atomically(folder / "chat.jsonl", chat);
   for (const std::string kind : {"text", "chat"}) {
-    std::vector<std::string> words = {"prepare",     (folder / (kind + ".jsonl")).string(),
-                                      "--tokenizer", (folder / "tok").string(),
-                                      "--out",       (folder / kind).string(),
-                                      "--shard",     "20000"};
-    if (kind == "chat") words.emplace_back("--chat");
-    const Screen s = on_terminal(words);
+    std::vector<std::string> arguments = {"prepare",     (folder / (kind + ".jsonl")).string(),
+                                          "--tokenizer", (folder / "tok").string(),
+                                          "--out",       (folder / kind).string(),
+                                          "--shard",     "400000"};
+    if (kind == "chat") arguments.emplace_back("--chat");
+    const Screen s = on_terminal(arguments);
     SKIP_WITHOUT_TERMINAL(s);
     EXPECT_EQ(s.code, 0) << s.raw;
     EXPECT_NE(s.raw.find("reading [#"), std::string::npos) << kind << s.raw;

@@ -1,6 +1,7 @@
 #include "train/run_header.h"
 
 #include "comm/local.h"
+#include "data/foreign_file.h"
 #include "train/support.h"
 
 namespace quintet {
@@ -108,7 +109,7 @@ TEST(Header, SaysHowFullBestFitSequencesAre) {
         lines += fmt::format("{{\"text\": \"{}\"}}\n", std::string(static_cast<size_t>(length), 'x'));
     base::write_file_atomically(small / "documents.jsonl", lines);
     return line_of(header(small, {"data.path=\"" + (small / "documents.jsonl").string() + "\"",
-                                  "data.packing=\"best_fit\"", "data.validation_fraction=0",
+                                  "data.packing=\"best-fit\"", "data.validation_fraction=0",
                                   "data.long_documents=\"" + longer + "\""}),
                    "pack");
   };
@@ -120,6 +121,22 @@ TEST(Header, SaysHowFullBestFitSequencesAre) {
       "labels lost");
   EXPECT_EQ(pack({{80, 33}, {1, 41}}, "drop"),
             "best fit: 100.00 % of the positions used; 1 longer document dropped, 40 labels lost");
+
+  // Documents of 33 tokens, some of which train none.
+  const auto untrained = [&](int count) {
+    data::MegatronWriter writer(small / "masked", 256);
+    for (int i = 0; i < 80 + count; ++i)
+      writer.add_document(std::vector<int32_t>(33, 7), std::vector<uint8_t>(33, i < 80));
+    writer.finish();
+    return line_of(header(small, {"data.path=\"" + (small / "masked").string() + "\"",
+                                  "data.packing=\"best-fit\"", "data.validation_fraction=0"}),
+                   "pack");
+  };
+  EXPECT_EQ(untrained(1),
+            "best fit: 100.00 % of the positions used; 1 document or part without a trained token left out");
+  EXPECT_EQ(
+      untrained(2),
+      "best fit: 100.00 % of the positions used; 2 documents or parts without a trained token left out");
 }
 
 TEST(Header, SaysHowSequencesAreShared) {
