@@ -381,7 +381,7 @@ TEST_F(PrepareChat, MemoryDoesNotGrowWithTheInput) {
   };
   const int64_t few = peak(20'000), many = peak(80'000);  // 17 and 67 MB
   ASSERT_GT(few, 0);
-  EXPECT_LT(many - few, 25 * test::kMiB) << few << " " << many;
+  EXPECT_LT(many - few, int64_t{25} << 20) << few << " " << many;
 }
 
 // Both documents of a pair go, and the columns of a prompt go with it.
