@@ -89,7 +89,9 @@ int plan_action(const PlanOptions& o) {
   RecipeOptions asked = o.recipe;
   if (o.wanted.search) std::erase_if(asked.sets, search::sets_layout);
   if (from_file) {
-    filled_recipe.recipe = asked.load(true, o.wanted.search ? config::Purpose::Search : config::Purpose::Run);
+    filled_recipe.recipe =
+        asked.load(true, {.purpose = o.wanted.search ? config::Purpose::Search : config::Purpose::Run,
+                          .ranks = o.cluster.empty() ? 0 : assumptions.cluster.world()});
     if (o.cluster.empty())
       assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);
     else if (!o.wanted.search)

@@ -51,7 +51,7 @@ compiler::DisabledPasses RecipeOptions::disabled_passes() const {
   return passes;
 }
 
-config::Recipe RecipeOptions::load(bool steps_is_run, config::Purpose purpose) const {
+config::Recipe RecipeOptions::load(bool steps_is_run, config::Use use) const {
   std::vector<std::string> all;
   if (!dtype.empty())  // first, so that --set takes precedence
     all = config::precision_overrides(*config::value_of<base::DType>(dtype));
@@ -59,8 +59,9 @@ config::Recipe RecipeOptions::load(bool steps_is_run, config::Purpose purpose) c
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));
   std::vector<std::string> notes;
-  const config::Recipe recipe = config::load(path, all, &notes, purpose);
   const auto launch = config::detect_launch();
+  if (use.ranks == 0 && launch) use.ranks = launch->world;
+  const config::Recipe recipe = config::load(path, all, &notes, use);
   if (!launch || launch->rank == 0)
     for (const std::string& note : notes)
       observe::Console::standard_error().print_line("note: " + note, {.style = observe::Style::Dim});

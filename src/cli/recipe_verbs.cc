@@ -3,6 +3,7 @@
 #include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "config/names.h"
+#include "hardware/cluster.h"
 #include "observe/console.h"
 #include "program/text.h"
 #include "tools/recipe_report.h"
@@ -19,7 +20,8 @@ struct CheckOptions {
 };
 
 int check_action(const CheckOptions& o) {
-  const config::Recipe recipe = o.recipe.load();
+  const config::Recipe recipe =
+      o.recipe.load(true, {.ranks = o.cluster.empty() ? 0 : hardware::parse_cluster(o.cluster).world()});
   train::require_data(recipe);
   train::require_loadable_if_small(recipe);
   const std::vector<std::string> warnings = tools::cluster_warnings(recipe, o.cluster);

@@ -32,7 +32,8 @@ struct RecipeOptions {
   // --steps exists unless its help is empty; with steps_is_run it sets run.steps. --run-dir is left to verbs
   // that write a run folder.
   void add_to(CLI::App& command, bool with_dtype, const std::string& steps_help);
-  config::Recipe load(bool steps_is_run = true, config::Purpose purpose = config::Purpose::Run) const;
+  // An axis of -1 takes the rest of use.ranks; 0: of those that a launcher started.
+  config::Recipe load(bool steps_is_run = true, config::Use use = {}) const;
   // --disable-pass, for verbs that compile a program to run or to read it.
   CLI::Option* add_passes_to(CLI::App& command);
   compiler::DisabledPasses disabled_passes() const;

@@ -218,14 +218,16 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
-    // The first blocks of a stage are those of the split that balances the work without recompute.
+    // The first blocks of a stage, and chunks of them, are those of the split that balances the work without
+    // recompute.
     const std::vector<int> stages_before_recompute =
-        recipe.memory.recompute_first > 0
+        recipe.memory.recompute_first > 0 || recipe.memory.recompute_chunk > 1
             ? (pipeline = make_pipeline(recipe, logical, infers)).stages.of_block
             : std::vector<int>();
     logical = pass("recompute", [&] {
-      return passes::recompute(
-          logical, fit ? fit->marks : passes::chosen(logical, recipe.memory, stages_before_recompute));
+      if (fit) return passes::recompute(logical, fit->marks);
+      return passes::recompute(logical, passes::chosen(logical, recipe.memory, stages_before_recompute),
+                               passes::chunks_of(logical, recipe.memory, stages_before_recompute));
     });
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);

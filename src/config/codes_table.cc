@@ -293,6 +293,18 @@ constexpr ProblemCode kCodes[] = {
     {"Q1311", "parallel.gradient_blocks requires parallel.zero > 1",
      "With ZeRO 0 and 1 every rank holds the whole gradients of all blocks until the step ends.",
      "parallel.zero=1\nparallel.gradient_blocks=1", "parallel.zero=2"},
+    {"Q1312", "parallel.order names every axis once",
+     "The order of the axes says which ranks are neighbours. It names tp, cp, dp_shard, dp_replicate and pp, "
+     "and may name ep; axes of one rank may be left out.",
+     "parallel.order=[\"tp\", \"tp\", \"dp_shard\"]", "parallel.order=[\"tp\", \"dp_shard\"]"},
+    {"Q1313", "one axis takes the rest of a known number of ranks",
+     "An axis of -1 gets the ranks that the other axes leave. Their number is that of the processes a "
+     "launcher started, that of --cluster, or parallel.world.",
+     "parallel.dp_shard=-1\nparallel.world=9", "parallel.world=8"},
+    {"Q1314", "parallel.world is the product of the axes",
+     "parallel.world states how many ranks the layout has; the axes must multiply to it, and one of them may "
+     "be -1.",
+     "parallel.world=16", "parallel.world=8"},
     {"Q1320", "parallel.schedule is a known schedule",
      "parallel.schedule is the name of a pipeline schedule, or file:PATH for one of your own "
      "(docs/schedules.md).",
@@ -396,6 +408,11 @@ constexpr ProblemCode kCodes[] = {
     {"Q1502", "memory.recompute_ops are known op classes",
      "Selective recomputation is chosen by class of operation.",
      "memory.recompute=\"selective\"\nmemory.recompute_ops=[\"norms\"]", "memory.recompute_ops=[\"norm\"]"},
+    {"Q1503", "memory.recompute_layers names blocks and op classes",
+     "Each entry names blocks of the model and what is recomputed in them; a block is in one entry, and "
+     "entries take the place of recompute_ops.",
+     "memory.recompute=\"selective\"\nmemory.recompute_layers=[{layers=99, ops=[\"norm\"]}]",
+     "memory.recompute_layers=[{layers=0, ops=[\"norm\"]}]"},
     {"Q1510", "a step has at most 2^30 tokens",
      "Ten times the largest published steps. The likely slip: batch.global counts sequences, not tokens.",
      "batch.global=4194304\ndata.seq_len=4096", "batch.global=1024"},

@@ -22,10 +22,14 @@ Widths head_widths(const Model& m) {
 
 }  // namespace
 
-int64_t ulysses_ranks(const Parallel& p) {
+int64_t ulysses_ranks(const Parallel& p, ContextMethod method) {
   if (p.cp == 1) return 1;
-  if (p.cp_method == ContextMethod::Ulysses) return p.cp;
-  return p.cp_method == ContextMethod::UlyssesRing ? p.ulysses : 1;
+  if (method == ContextMethod::Ulysses) return p.cp;
+  return method == ContextMethod::UlyssesRing ? p.ulysses : 1;
+}
+
+ContextMethod windowed_method(const Parallel& p) {
+  return p.cp_method_windowed == ContextMethod::Auto ? p.cp_method : p.cp_method_windowed;
 }
 
 int64_t attention_heads(const Model& m) {
@@ -41,8 +45,8 @@ int64_t kv_heads_per_rank(const Parallel& p, int64_t kv_heads) {
   return kv_heads % p.tp == 0 ? kv_heads / p.tp : 1;
 }
 
-int64_t ulysses_kv_ranks(const Parallel& p, int64_t kv_heads) {
-  return std::gcd(ulysses_ranks(p), kv_heads_per_rank(p, kv_heads));
+int64_t ulysses_kv_ranks(const Parallel& p, int64_t kv_heads, ContextMethod method) {
+  return std::gcd(ulysses_ranks(p, method), kv_heads_per_rank(p, kv_heads));
 }
 
 bool heads_divide(const Parallel& p, const Model& m, int64_t u) {

@@ -15,9 +15,13 @@
 
 namespace quintet::config {
 
-// Ranks that exchange sequence for heads with the recipe's method: 1 for gather and ring (and cp = 1), cp for
-// ulysses, parallel.ulysses for ulysses+ring.
-int64_t ulysses_ranks(const Parallel& parallel);
+// Ranks that exchange sequence for heads with a method, by default the recipe's: 1 for gather and ring (and
+// cp = 1), cp for ulysses, parallel.ulysses for ulysses+ring.
+int64_t ulysses_ranks(const Parallel& parallel, ContextMethod method);
+inline int64_t ulysses_ranks(const Parallel& parallel) { return ulysses_ranks(parallel, parallel.cp_method); }
+
+// The method of blocks with a sliding window: parallel.cp_method_windowed, which follows cp_method.
+ContextMethod windowed_method(const Parallel& parallel);
 
 // Heads as seen by attention: with latent attention, every head has its own K and V. 0: a custom model with
 // no attention.
@@ -28,7 +32,7 @@ int64_t attention_kv_heads(const Model& model);
 int64_t kv_heads_per_rank(const Parallel& parallel, int64_t kv_heads);
 
 // How many of the ulysses_ranks() have KV heads of their own; the others share them. u_kv above.
-int64_t ulysses_kv_ranks(const Parallel& parallel, int64_t kv_heads);
+int64_t ulysses_kv_ranks(const Parallel& parallel, int64_t kv_heads, ContextMethod method);
 
 // Whether u ranks can exchange sequence for heads: u divides the heads of a tensor rank, and it divides its
 // KV heads or is a multiple of them, so that a rank's query heads use whole KV heads or a single one.

@@ -282,6 +282,7 @@ constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::strin
     {"use_deterministic_algorithms", "run.deterministic"},
     {"use_distributed_optimizer", "parallel.zero"},
     {"use_rts", "model.moe.drop"},
+    {"use_tp_pp_dp_mapping", "parallel.order"},
     {"val_set_size", "data.validation_fraction"},
     {"val_size", "data.validation_fraction"},
     {"validation_interval", "eval.every"},

@@ -56,6 +56,8 @@ std::string type_name() {
     return "list of { name, path, weight or tokens, repeat }";
   if constexpr (std::is_same_v<T, std::vector<EvalSet>>) return "list of { name, path }";
   if constexpr (std::is_same_v<T, DimAxes>) return "table of dims and axes";
+  if constexpr (std::is_same_v<T, AxisOrder>) return "list of axes, or \"tp-cp-ep-dp-pp\"";
+  if constexpr (std::is_same_v<T, std::vector<RecomputeLayers>>) return "list of { layers, ops }";
   return "";
 }
 

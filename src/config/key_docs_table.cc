@@ -20,7 +20,8 @@ constexpr SectionDoc kSections[] = {
     {"batch", "Sizes of a step in sequences: global = micro x accumulation x data ranks."},
     {"parallel",
      "The layout. What is not given is 1, off or chosen automatically; the layout never changes the "
-     "mathematics. Ranks = pp x dp_replicate x dp_shard x cp x tp."},
+     "mathematics. Ranks = pp x dp_replicate x dp_shard x cp x tp; one of these may be -1, the rest of a "
+     "known number of ranks."},
     {"precision", "Number formats (docs/precision.md)."},
     {"memory", "Trades computation for memory (docs/recompute.md)."},
     {"optimizer", "How weights are updated (docs/optimizers.md)."},
@@ -307,10 +308,20 @@ constexpr KeyDoc kKeys[] = {
      "16", "pp"},
     {"parallel.cp", "Context parallel: ranks that share a sequence.", "2"},
     {"parallel.cp_method", "How attention runs over cp ranks (docs/context.md).", "\"ring\""},
+    {"parallel.cp_method_windowed", "The same in blocks with a sliding window.", "\"gather\"", "cp_method"},
     {"parallel.ulysses", "ulysses+ring: ranks that exchange heads.", "4", "the most that fit"},
     {"parallel.ep", "Ranks that share the experts, out of dp x cp x tp.", "8"},
     {"parallel.etp", "Ranks that share one expert's inner width.", "2"},
     {"parallel.dims", "Custom models: the axis that divides a dim of their own.", "{ channels = \"tp\" }"},
+    {"parallel.order",
+     "The order of the axes, innermost first: ranks of the first are neighbours. Megatron's form is accepted "
+     "too (\"tp-cp-ep-dp-pp\"); ep places the experts' ranks and is otherwise next to tp "
+     "(docs/launching.md).",
+     "[\"tp\", \"pp\", \"cp\", \"dp_shard\", \"dp_replicate\"]"},
+    {"parallel.world",
+     "The number of ranks, which the axes must multiply to; 0: whatever they multiply to. An axis of -1 "
+     "takes the rest of it; without it, of the ranks that mpirun or srun started, or of --cluster.",
+     "8"},
 
     {"precision.compute", "Activations and the weights that matmuls read.", "\"bf16\""},
     {"precision.master",
@@ -342,7 +353,16 @@ constexpr KeyDoc kKeys[] = {
     {"memory.recompute_ops",
      "selective: op classes of norm, activation, rope, bias, dropout, residual, linear, attention.",
      "[\"norm\", \"activation\"]", "all but linear and attention"},
+    {"memory.recompute_layers",
+     "selective: other op classes in some blocks, counted from 0; blocks that no entry names keep "
+     "everything. ops has the words of recompute_ops, \"all\", or patterns of weights' names, for the ops "
+     "that read them.",
+     "[{ layers = \"0-3\", ops = [\"attention\"] }]"},
     {"memory.recompute_every", "full: one block in this many.", "2"},
+    {"memory.recompute_chunk",
+     "full: blocks in a row of which only the first one's input is kept. Their results exist together in the "
+     "backward pass.",
+     "4"},
     {"memory.recompute_first", "full: only the first blocks of every virtual stage, this many. 0: all.", "4"},
     {"memory.budget", "fit: memory of one rank, in bytes or as a size.", "\"6GiB\"", "required by fit"},
 

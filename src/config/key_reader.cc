@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,7 +10,9 @@
 
 #include "base/text.h"
 #include "config/accepted.h"
+#include "config/axis_order.h"
 #include "config/byte_size.h"
+#include "config/layer_ranges.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -149,6 +152,68 @@ class Reader {
       read(key, axis, value);
       field[std::string(name.str())] = value;
     }
+  }
+  void read(const char* key, const toml::node& node, AxisOrder& field) {
+    constexpr const char* kExample = "[\"tp\", \"cp\", \"dp_shard\", \"dp_replicate\", \"pp\"]";
+    const auto refuse = [&](std::string_view word) {
+      report_.add(
+          "values have the type of their key", key,
+          fmt::format("\"{}\" is not an axis; the axes are tp, cp, dp_shard, dp_replicate, pp and, for "
+                      "the place of the experts' ranks, ep",
+                      word),
+          kExample);
+    };
+    std::string unknown;
+    if (const auto text = node.value_exact<std::string>()) {
+      const std::optional<AxisOrder> order = parse_axis_order(base::lower_case(*text), unknown);
+      return order ? void(field = *order) : refuse(unknown);
+    }
+    const toml::array* array = node.as_array();
+    if (array == nullptr)
+      return wrong(key, node, "a list of axes, innermost first, or Megatron's \"tp-cp-ep-dp-pp\"", kExample);
+    AxisOrder order;
+    for (const toml::node& item : *array) {
+      const auto word = item.value_exact<std::string>();
+      if (!word) return wrong(key, item, "a list of axes", kExample);
+      const std::optional<AxisOrder> axes = parse_axis_order(*word, unknown);
+      if (!axes || word->find('-') != std::string::npos) return refuse(*word);
+      order.insert(order.end(), axes->begin(), axes->end());
+    }
+    field = std::move(order);
+  }
+  void read(const char* key, const toml::node& node, std::vector<RecomputeLayers>& field) {
+    read_tables(
+        key, node, field, "[{ layers = \"0-3\", ops = [\"attention\"] }]", {"layers", "ops"},
+        [&](const char* where, std::string_view name, const toml::node& value, RecomputeLayers& item) {
+          if (name == "layers")
+            read_layers(where, value, item.layers);
+          else if (name == "ops")
+            read(where, value, item.ops);
+          else
+            return false;
+          return true;
+        });
+  }
+  void read_layers(const char* where, const toml::node& node, std::vector<int64_t>& field) {
+    std::optional<std::vector<int64_t>> layers;
+    if (const auto text = node.value_exact<std::string>()) layers = parse_layer_ranges(*text);
+    if (const auto one = node.value_exact<int64_t>()) layers = {*one};
+    if (const toml::array* array = node.as_array()) {
+      layers.emplace();
+      for (const toml::node& item : *array) {
+        const auto n = item.value_exact<int64_t>();
+        const auto text = item.value_exact<std::string>();
+        const auto more = n      ? std::vector<int64_t>{*n}
+                          : text ? parse_layer_ranges(*text)
+                                 : std::optional<std::vector<int64_t>>();
+        if (!more) return wrong(where, item, "blocks counted from 0, or a range of them", "\"4-7\"");
+        layers->insert(layers->end(), more->begin(), more->end());
+      }
+    }
+    if (!layers) return wrong(where, node, "blocks counted from 0, such as [0, 2] or \"0-3, 8\"", "\"0-3\"");
+    std::sort(layers->begin(), layers->end());
+    layers->erase(std::unique(layers->begin(), layers->end()), layers->end());
+    field = std::move(*layers);
   }
   static std::optional<Length> length(const toml::node& node) {
     if (const auto steps = node.value_exact<int64_t>(); steps && *steps >= 0)

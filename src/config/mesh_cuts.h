@@ -1,8 +1,8 @@
 // Factors the rank order so that every rank group a recipe needs is a product of factors.
 //
-// Ranks are ordered [pp, dp_replicate, dp_shard, cp, tp], tp innermost, or, for experts, [pp, expert copies,
-// ep, etp], etp innermost. A cut of size n separates blocks of n consecutive ranks. All groups have a common
-// refinement exactly when each size, in sorted order, divides the next.
+// The ranks of a stage are ordered as parallel.order says, by default [dp_replicate, dp_shard, cp, tp], tp
+// innermost; for experts [copies, ep, etp] (axis_order.h). A cut of size n separates blocks of n consecutive
+// ranks. All groups have a common refinement exactly when each size, in sorted order, divides the next.
 #pragma once
 
 #include <string>
@@ -18,15 +18,14 @@ struct Cut {
   std::string key;  // the recipe key that requires it first
 };
 
-// Sorted and unique, without size 1; the last is the world size. Sizes are
-//   tp / gcd(tp, kv_heads)            tensor ranks that hold the same KV heads
-//   tp                                tensor ranks
-//   tp u_rest, tp u                   Ulysses ranks that hold the same KV heads, and all of them: u is
-//                                     ulysses_ranks(), u_rest = u / ulysses_kv_ranks()
-//   tp cp                             context ranks
-//   tp k                              reshard_after_forward = k
-//   tp cp dp_shard, x dp_replicate, x pp
-//   etp, etp ep                       expert ranks
+// Sorted and unique, without size 1; the last is the ranks of a stage. With every axis beginning at the
+// product of those inside it, sizes are where
+//   tp, cp, dp_shard and dp_replicate end
+//   tp / gcd(tp, kv_heads)            tensor ranks end that hold the same KV heads
+//   u_rest, u of cp                   Ulysses ranks end that hold the same KV heads, and all of them: u is
+//                                     ulysses_ranks(), u_rest = u / ulysses_kv_ranks(), of either method
+//   k of cp x dp_shard                reshard_after_forward = k ends
+//   etp, ep and copies of experts     end
 // kv_heads is the model's demand on that dim. Requires every axis to be at least 1.
 std::vector<Cut> mesh_cuts(const Parallel& parallel, const base::DimDemands& demands);
 

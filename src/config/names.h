@@ -47,6 +47,16 @@ struct Names<DimAxis> {
       {{DimAxis::None, "none"}, {DimAxis::Tp, "tp"}}};
 };
 template <>
+struct Names<MeshAxis> {
+  static constexpr std::array<std::pair<MeshAxis, std::string_view>, 6> kTable = {
+      {{MeshAxis::Tp, "tp"},
+       {MeshAxis::Cp, "cp"},
+       {MeshAxis::DpShard, "dp_shard"},
+       {MeshAxis::DpReplicate, "dp_replicate"},
+       {MeshAxis::Pp, "pp"},
+       {MeshAxis::Ep, "ep"}}};
+};
+template <>
 struct Names<Packing> {
   static constexpr std::array<std::pair<Packing, std::string_view>, 2> kTable = {
       {{Packing::Streaming, "streaming"}, {Packing::BestFit, "best-fit"}}};

@@ -8,6 +8,7 @@
 #include "base/error_codes.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "config/axis_order.h"
 #include "config/codes.h"
 #include "config/key_reader.h"
 #include "config/leaves.h"
@@ -188,6 +189,7 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
   if (alone(p.tp)) idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
   if (alone(p.cp)) {
     idle("parallel.cp_method", p.cp_method, neutral.cp_method, "parallel.cp = 1");
+    idle("parallel.cp_method_windowed", p.cp_method_windowed, neutral.cp_method_windowed, "parallel.cp = 1");
     idle("parallel.ulysses", p.ulysses, neutral.ulysses, "parallel.cp = 1");
   }
   if (alone(p.pp)) {
@@ -220,7 +222,7 @@ enum class Advise : uint8_t { Yes, No };
 constexpr size_t kMaxAdvisedBytes = size_t{64} << 10;
 
 Recipe read(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-            const std::optional<base::Path>& folder, std::vector<std::string>* notes, Purpose purpose,
+            const std::optional<base::Path>& folder, std::vector<std::string>* notes, const Use& use,
             Advise advise) {
   toml::table tree = parse_tree(text, source);  // a copy of a tree has no lines
   for (const std::string& override : overrides) apply_override(tree, override);
@@ -238,6 +240,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   read_keys(recipe, leaves, report);
   recipe.model.hf = before.model.hf;  // absolute
   check_agreement_with_hf(before, recipe, leaves, report);
+  fill_in_rest(recipe.parallel, use.ranks, report);
   const Given given = [&](const std::string& key) { return leaves.contains(key); };
   // Before anything is derived: an explicit 0 is not the same as a missing value.
   check_limits(recipe, given, Keys::Given, report);
@@ -260,7 +263,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   check_rules(recipe, report);
 
   std::vector<Problem>& problems = report.problems();
-  if (purpose == Purpose::Search && !given("batch.micro"))
+  if (use.purpose == Purpose::Search && !given("batch.micro"))
     std::erase_if(problems, [](const Problem& p) { return p.name == kMicroBatchIsSane; });
   if (problems.empty()) {
     if (notes != nullptr) notes->insert(notes->end(), idle.begin(), idle.end());
@@ -271,7 +274,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
       std::vector<std::string> all = overrides;
       all.insert(all.end(), changes.begin(), changes.end());
       try {
-        read(text, all, source, folder, nullptr, purpose, Advise::No);
+        read(text, all, source, folder, nullptr, use, Advise::No);
       } catch (const RecipeError& e) {
         return e.problems();
       } catch (const base::UserError& e) {  // the change does not apply to this recipe
@@ -293,12 +296,12 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 }  // namespace
 
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-             std::vector<std::string>* notes, Purpose purpose) {
-  return read(text, overrides, source, std::nullopt, notes, purpose, Advise::Yes);
+             std::vector<std::string>* notes, const Use& use) {
+  return read(text, overrides, source, std::nullopt, notes, use, Advise::Yes);
 }
 
 Recipe load(const std::string& path, const std::vector<std::string>& overrides,
-            std::vector<std::string>* notes, Purpose purpose) {
+            std::vector<std::string>* notes, const Use& use) {
   if (base::directory_exists(path)) {
     const base::Path inside = base::Path(path) / "recipe.toml";
     throw base::UserError(
@@ -310,7 +313,7 @@ Recipe load(const std::string& path, const std::vector<std::string>& overrides,
     if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)
       base::fail_user("'{}' has {}; a recipe has at most {}", path, base::human_bytes(bytes),
                       base::human_bytes(kMaxRecipeBytes));
-  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes, purpose,
+  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes, use,
               Advise::Yes);
 }
 

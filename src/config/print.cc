@@ -8,7 +8,9 @@
 #include <string_view>
 #include <type_traits>
 
+#include "config/axis_order.h"
 #include "config/byte_size.h"
+#include "config/layer_ranges.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "config/schema.h"
@@ -50,6 +52,14 @@ std::string toml_value(const DimAxes& v) {
   for (const auto& [dim, axis] : v)
     out += fmt::format("{} {} = {}", out.size() > 1 ? "," : "", dim, toml_text(name_of(axis)));
   return out + (v.empty() ? "}" : " }");
+}
+std::string toml_value(const AxisOrder& v) { return fmt::format("[{}]", axis_order_text(v)); }
+std::string toml_value(const std::vector<RecomputeLayers>& v) {
+  std::string out = "[";
+  for (const RecomputeLayers& l : v)
+    out += fmt::format("{}{{ layers = {}, ops = {} }}", out.size() > 1 ? ", " : "",
+                       toml_text(layer_ranges_text(l.layers)), toml_value(l.ops));
+  return out + "]";
 }
 std::string toml_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return toml_value(v.ranks);
@@ -121,6 +131,16 @@ Json json_value(const DimAxes& v) {
   Json axes = Json::object();
   for (const auto& [dim, axis] : v) axes[dim] = std::string(name_of(axis));
   return axes;
+}
+Json json_value(const AxisOrder& v) {
+  Json list = Json::array();
+  for (const MeshAxis axis : v) list.push_back(std::string(name_of(axis)));
+  return list;
+}
+Json json_value(const std::vector<RecomputeLayers>& v) {
+  Json list = Json::array();
+  for (const RecomputeLayers& l : v) list.push_back({{"layers", l.layers}, {"ops", l.ops}});
+  return list;
 }
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;

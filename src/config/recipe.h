@@ -367,6 +367,11 @@ enum class ContextMethod : uint8_t {
 enum class DimAxis : uint8_t { None, Tp };
 using DimAxes = std::map<std::string, DimAxis>;
 
+// What parallel.order puts in order (axis_order.h). Ep places the experts' ranks; it is no axis of its own.
+enum class MeshAxis : uint8_t { Tp, Cp, DpShard, DpReplicate, Pp, Ep };
+using AxisOrder = std::vector<MeshAxis>;
+AxisOrder default_axis_order();  // tp, cp, dp_shard, dp_replicate, pp
+
 struct Parallel {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
@@ -388,10 +393,15 @@ struct Parallel {
   int64_t micro_group = 0;      // interleaved: micro-batches that pass a chunk in a row; 0 = derived: pp
   int64_t cp = 1;               // ranks that share a sequence
   ContextMethod cp_method = ContextMethod::Auto;
+  // Of blocks with a sliding window; Auto = derived: cp_method.
+  ContextMethod cp_method_windowed = ContextMethod::Auto;
   int64_t ulysses = 0;  // ulysses+ring: ranks that exchange heads; 0 = derived
   int64_t ep = 1;       // ranks that share the experts, out of dp x cp x tp
   int64_t etp = 1;      // ranks that share one expert's inner width
   DimAxes dims;         // custom models: by the dim's name
+  // Innermost first: the ranks of the first axis are neighbours.
+  AxisOrder order = default_axis_order();
+  int64_t ranks = 0;  // key: world. What the axes must multiply to; 0: anything
 
   int64_t dp() const { return dp_replicate * dp_shard; }
   int64_t world() const { return pp * dp() * cp * tp; }
@@ -474,8 +484,15 @@ struct Precision {
 enum class RecomputeKind : uint8_t {
   None,
   Selective,  // results of selected op classes
-  Full,       // everything but the input of every recompute_every-th block
+  Full,       // everything but the input of every block (or of some, or of chunks of them)
   Fit,        // as little as makes every rank's memory fit `budget` (compiler/fit_recompute.h)
+};
+
+// Which op classes of some blocks are recomputed (memory.recompute_layers).
+struct RecomputeLayers {
+  std::vector<int64_t> layers;   // 0-based blocks, ascending
+  std::vector<std::string> ops;  // as in recompute_ops; "all": everything; patterns over names of weights
+  bool operator==(const RecomputeLayers&) const = default;
 };
 
 struct Memory {
@@ -483,7 +500,9 @@ struct Memory {
   // selective: op classes (see recompute_classes() in validate.h); empty = norm, activation, rope, bias,
   // dropout and residual, which are cheap to compute and large to keep.
   std::vector<std::string> recompute_ops;
-  int64_t recompute_every = 1;  // full
+  std::vector<RecomputeLayers> recompute_layers;  // selective: instead of recompute_ops, block by block
+  int64_t recompute_every = 1;                    // full
+  int64_t recompute_chunk = 1;  // full: blocks in a row of which only the first one's input is kept
   int64_t recompute_first = 0;  // full: only blocks among the first n of their stage; 0 = all
   base::Bytes budget;           // fit: per rank; a number of bytes or "6GiB" in a recipe. 0 = not set
   bool operator==(const Memory&) const = default;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/axis_order.h"
 #include "config/batch_ramp.h"
 #include "config/context_parallel.h"
 #include "config/length.h"
@@ -131,7 +132,9 @@ void fill_in_context(Parallel& p, const Model& m, const Data& data) {
     if (!within(count_from(1), n)) return;
   if (!within(kAxis, p.cp) || !within(kAxis, p.tp) || m.heads % p.tp != 0) return;
   if (p.cp_method == ContextMethod::Auto) p.cp_method = choose_context_method(p, m, data);
-  if (p.cp_method == ContextMethod::UlyssesRing && p.ulysses == 0) p.ulysses = largest_ulysses(p, m);
+  const bool both =
+      p.cp_method == ContextMethod::UlyssesRing || windowed_method(p) == ContextMethod::UlyssesRing;
+  if (both && p.ulysses == 0) p.ulysses = largest_ulysses(p, m);
 }
 
 bool is_sound(const Length& length) {
@@ -244,6 +247,7 @@ void fill_in(Recipe& r, Report& report) {
   RopeScaling& rope = r.model.rope_scaling;
   if (rope.kind == RopeScalingKind::Longrope && rope.positions == 0) rope.positions = r.data.seq_len;
   fill_in_batch(r.batch, r.parallel, report);
+  fill_in_order(r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);
   fill_in_names(r.data.blend);

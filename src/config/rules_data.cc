@@ -250,6 +250,9 @@ struct ControlCharacters {
   void operator()(const char* key, const std::vector<ParamGroup>& groups) const {
     for (const ParamGroup& g : groups) (*this)(key, g.match);
   }
+  void operator()(const char* key, const std::vector<RecomputeLayers>& entries) const {
+    for (const RecomputeLayers& entry : entries) (*this)(key, entry.ops);
+  }
   void operator()(const char* key, const DimAxes& axes) const {
     for (const auto& [dim, axis] : axes) (*this)(key, dim);
   }
@@ -276,7 +279,8 @@ std::vector<Rule> data_rules() {
   return {
       {"strings have no control characters",
        {"data.path", "data.blend", "data.tokenizer", "model.hf", "run.dir", "checkpoint.dir", "eval.sets",
-        "data.curriculum.by", "data.chat.template", "parallel.schedule", "optimizer.groups"},
+        "data.curriculum.by", "data.chat.template", "parallel.schedule", "memory.recompute_layers",
+        "optimizer.groups"},
        strings_have_no_control_characters},
       {"a run reads data.path or data.blend", {"data.path", "data.blend"}, one_source},
       {"data.blend has a path and a weight or a budget per set", {"data.blend"}, blend_is_complete},

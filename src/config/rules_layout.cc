@@ -22,6 +22,13 @@ void world_is_in_reach(const Recipe& r, const Fail& fail) {
        fmt::format("{}", std::max<__int128>(1, kMaxWorld / others)));
 }
 
+void world_is_what_axes_make(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.ranks == 0 || !world_in_reach(p) || p.world() == p.ranks) return;
+  fail("parallel.world", fmt::format("{} is not {} = {} ranks", p.ranks, layout_text(p), p.world()),
+       fmt::format("{}, or -1 for one of the axes", p.world()));
+}
+
 void batch_arithmetic(const Recipe& r, const Fail& fail) {
   const Batch& b = r.batch;
   const Parallel& p = r.parallel;
@@ -151,6 +158,10 @@ std::vector<Rule> layout_rules() {
       {"the number of ranks is within the limit",
        {"parallel.pp", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "parallel.tp"},
        world_is_in_reach},
+      {"parallel.world is the product of the axes",
+       {"parallel.world", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp",
+        "parallel.tp"},
+       world_is_what_axes_make},
       {"batch.global = micro x accumulation x dp",
        {"batch.global", "batch.micro", "batch.accumulation", "parallel.dp_replicate", "parallel.dp_shard"},
        batch_arithmetic},

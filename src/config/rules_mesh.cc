@@ -32,15 +32,26 @@ std::string nearest_legal(int64_t v, int64_t max, const std::function<bool(int64
 
 // ---- context
 
+bool has_windows(const Model& m) {
+  for (int64_t block = 0; block < m.layers; ++block)
+    if (m.windowed(block)) return true;
+  return false;
+}
+
 void context_keys_need_cp(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.cp == 1) {
     idle(fail, "parallel.cp_method", p.cp_method, ContextMethod::Auto, "with parallel.cp = 1");
     idle(fail, "parallel.ulysses", p.ulysses, int64_t{0}, "with parallel.cp = 1");
-  } else if (p.cp_method != ContextMethod::UlyssesRing) {
+    return idle(fail, "parallel.cp_method_windowed", p.cp_method_windowed, ContextMethod::Auto,
+                "with parallel.cp = 1");
+  }
+  if (p.cp_method != ContextMethod::UlyssesRing && windowed_method(p) != ContextMethod::UlyssesRing)
     idle(fail, "parallel.ulysses", p.ulysses, int64_t{0},
          fmt::format("with parallel.cp_method = \"{}\"", name_of(p.cp_method)));
-  }
+  if (r.model.family != Family::Custom && !has_windows(r.model))
+    idle(fail, "parallel.cp_method_windowed", p.cp_method_windowed, ContextMethod::Auto,
+         "without blocks that have a sliding window");
 }
 
 void context_divides_sequence(const Recipe& r, const Fail& fail) {
@@ -52,7 +63,7 @@ void context_divides_sequence(const Recipe& r, const Fail& fail) {
        fmt::format("data.seq_len {}", nearest_multiples(2 * cp, seq)));
 }
 
-void ulysses_fits(const Recipe& r, const Fail& fail) {
+void ulysses_fits(const Recipe& r, ContextMethod method, const std::string& key, const Fail& fail) {
   const Parallel& p = r.parallel;
   const Model& m = r.model;
   const int64_t all_heads = attention_heads(m), all_kv = attention_kv_heads(m);
@@ -62,28 +73,28 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
     const int64_t u = largest_ulysses(p, m);
     return u > 1 ? fmt::format("\"ring\", or \"ulysses+ring\" with ulysses {}", u) : std::string("\"ring\"");
   };
-  if (p.cp_method == ContextMethod::Ulysses && heads % p.cp != 0)
-    fail("parallel.cp_method",
+  if (method == ContextMethod::Ulysses && heads % p.cp != 0)
+    fail(key,
          fmt::format(
              "\"ulysses\" exchanges sequence for heads, but parallel.cp {} does not divide the {} heads of "
              "a tensor rank (model.heads {} / tp {})",
              p.cp, heads, all_heads, p.tp),
          others());
   const int64_t kv = kv_heads_per_rank(p, all_kv);
-  if (p.cp_method == ContextMethod::Ulysses && heads % p.cp == 0 && !heads_divide(p, m, p.cp))
+  if (method == ContextMethod::Ulysses && heads % p.cp == 0 && !heads_divide(p, m, p.cp))
     fail(
-        "parallel.cp_method",
+        key,
         fmt::format("\"ulysses\" distributes over parallel.cp {} ranks the {} KV heads of a tensor rank, but "
                     "neither number divides the other",
                     p.cp, kv),
         others());
-  if (p.cp_method != ContextMethod::UlyssesRing) return;
+  if (method != ContextMethod::UlyssesRing) return;
   const int64_t u = p.ulysses;
   const auto legal = [&](int64_t n) { return n > 1 && n < p.cp && p.cp % n == 0 && heads_divide(p, m, n); };
   if (legal(u)) return;
   const std::string near = nearest_legal(u, p.cp, legal);
   if (near.empty())
-    fail("parallel.cp_method",
+    fail(key,
          fmt::format("\"ulysses+ring\" needs a number of ranks greater than 1 and less than parallel.cp {} "
                      "that divides cp and the {} heads of a tensor rank, and divides its {} KV heads or is a "
                      "multiple of them; there is none",
@@ -96,6 +107,12 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
              "be a multiple of them, and be greater than 1 and less than {}",
              u, p.cp, heads, kv, p.cp),
          near);
+}
+
+void ulysses_fits(const Recipe& r, const Fail& fail) {
+  ulysses_fits(r, r.parallel.cp_method, "parallel.cp_method", fail);
+  if (windowed_method(r.parallel) != r.parallel.cp_method)
+    ulysses_fits(r, windowed_method(r.parallel), "parallel.cp_method_windowed", fail);
 }
 
 // ---- experts
@@ -149,9 +166,12 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const int64_t experts = base::demanded(wanted, Dim::Experts), heads = base::demanded(wanted, Dim::Heads);
   using Kind = ReshardAfterForward::Kind;
   // Rejected by other rules.
-  if (!world_in_reach(p) || heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p))) != 0) return;
+  if (!world_in_reach(p)) return;
+  for (const ContextMethod method : {p.cp_method, windowed_method(p)}) {
+    if (heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p, method))) != 0) return;
+    if (method == ContextMethod::UlyssesRing && (p.ulysses < 1 || p.cp % p.ulysses != 0)) return;
+  }
   if (experts > 0 && !expert_ranks_fit(p)) return;
-  if (p.cp_method == ContextMethod::UlyssesRing && (p.ulysses < 1 || p.cp % p.ulysses != 0)) return;
   const int64_t k = p.reshard_after_forward.ranks;
   if (p.reshard_after_forward.kind == Kind::ToRanks && (k < 1 || p.dp_shard * p.cp % k != 0)) return;
 
@@ -256,12 +276,13 @@ std::string layout_text(const Parallel& p) {
 std::vector<Rule> mesh_rules() {
   return {
       {"context keys require parallel.cp > 1",
-       {"parallel.cp", "parallel.cp_method", "parallel.ulysses"},
+       {"parallel.cp", "parallel.cp_method", "parallel.cp_method_windowed", "parallel.ulysses",
+        "model.sliding_window"},
        context_keys_need_cp},
       {"2 x parallel.cp divides data.seq_len", {"parallel.cp", "data.seq_len"}, context_divides_sequence},
       {"the Ulysses ranks divide the heads",
-       {"parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp", "model.heads",
-        "model.kv_heads"},
+       {"parallel.cp", "parallel.cp_method", "parallel.cp_method_windowed", "parallel.ulysses", "parallel.tp",
+        "model.heads", "model.kv_heads"},
        ulysses_fits},
       {"expert axes require experts",
        {"parallel.ep", "parallel.etp", "model.moe.experts"},
@@ -278,14 +299,15 @@ std::vector<Rule> mesh_rules() {
        expert_ranks_divide_mesh},
       {"rank groups have a common refinement",
        {"parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
-        "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
-        "parallel.reshard_after_forward", "model.heads", "model.kv_heads", "model.mla.kv_rank",
-        "model.moe.experts", "model.moe.ffn"},
+        "parallel.cp", "parallel.cp_method", "parallel.cp_method_windowed", "parallel.ulysses", "parallel.tp",
+        "parallel.reshard_after_forward", "parallel.order", "model.heads", "model.kv_heads",
+        "model.mla.kv_rank", "model.moe.experts", "model.moe.ffn"},
        mesh_has_cuts},
       {"ranks divide the dims of a custom model",
        {"model.family", "parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate",
-        "parallel.dp_shard", "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
-        "parallel.dims", "parallel.reshard_after_forward"},
+        "parallel.dp_shard", "parallel.cp", "parallel.cp_method", "parallel.cp_method_windowed",
+        "parallel.ulysses", "parallel.tp", "parallel.order", "parallel.dims",
+        "parallel.reshard_after_forward"},
        custom_dims_divide},
       {"parallel.dims names dims of the model", {"model.family", "parallel.dims"}, dims_belong_to_the_model},
   };

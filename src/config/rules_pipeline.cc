@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/resolve.h"
 #include "config/rule.h"
+#include "config/schedule_traits.h"
 
 namespace quintet::config {
 namespace {

@@ -198,10 +198,13 @@ void for_each_key(R& r, V&& v) {
   v("parallel.micro_group", p.micro_group, count_from(0));
   v("parallel.cp", p.cp, kAxis);
   v("parallel.cp_method", p.cp_method);
+  v("parallel.cp_method_windowed", p.cp_method_windowed);
   v("parallel.ulysses", p.ulysses, Limits{0, kMaxAxis});
   v("parallel.ep", p.ep, kAxis);
   v("parallel.etp", p.etp, kAxis);
   v("parallel.dims", p.dims);
+  v("parallel.order", p.order);
+  v("parallel.world", p.ranks, count_from(0));
 
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);
@@ -221,7 +224,9 @@ void for_each_key(R& r, V&& v) {
 
   v("memory.recompute", r.memory.recompute);
   v("memory.recompute_ops", r.memory.recompute_ops);
+  v("memory.recompute_layers", r.memory.recompute_layers);
   v("memory.recompute_every", r.memory.recompute_every, count_from(1));
+  v("memory.recompute_chunk", r.memory.recompute_chunk, Limits{1, 256});
   v("memory.recompute_first", r.memory.recompute_first, count_from(0));
   v("memory.budget", r.memory.budget);
 

@@ -1,5 +1,6 @@
 #include "config/validate.h"
 
+#include "config/axis_order.h"
 #include "config/resolve.h"
 #include "config/rule.h"
 
@@ -8,6 +9,7 @@ namespace {
 
 std::vector<Problem> resolve_and_check(Recipe& recipe) {
   Report report;
+  fill_in_rest(recipe.parallel, 0, report);
   fill_in(recipe, report);
   check_limits(
       recipe, [](const std::string&) { return false; }, Keys::All, report);

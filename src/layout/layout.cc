@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "config/axis_order.h"
 #include "config/context_parallel.h"
 #include "config/demands.h"
 #include "config/mesh_cuts.h"
@@ -15,23 +16,36 @@ using graph::Dim;
 
 namespace {
 
+Axis axis_of(config::MeshAxis axis) {
+  switch (axis) {
+    case config::MeshAxis::Tp:
+      return Axis::Tp;
+    case config::MeshAxis::Cp:
+      return Axis::Cp;
+    case config::MeshAxis::DpShard:
+      return Axis::DpShard;
+    case config::MeshAxis::DpReplicate:
+      return Axis::DpReplicate;
+    case config::MeshAxis::Pp:
+      return Axis::Pp;
+    case config::MeshAxis::Ep:
+      break;
+  }
+  base::fail_internal("ep is no axis of the mesh");
+}
+
 // The ranks in order, split where a dim uses only a part of an axis (config/mesh_cuts.h).
 Mesh make_mesh(const config::Parallel& p, const base::DimDemands& demands) {
-  struct Sized {
-    Axis axis;
-    int64_t size;
-  };
-  const std::array<Sized, 5> axes = {{{Axis::Tp, p.tp},
-                                      {Axis::Cp, p.cp},
-                                      {Axis::DpShard, p.dp_shard},
-                                      {Axis::DpReplicate, p.dp_replicate},
-                                      {Axis::Pp, p.pp}}};
   const std::vector<config::Cut> cuts = config::mesh_cuts(p, demands);
   std::vector<Atom> atoms;  // innermost first
-  int64_t inner = 1;
-  for (const auto& [axis, size] : axes) {
-    const int64_t end = inner * size;
-    int64_t at = inner;
+  for (const config::AxisSpan& span : config::axis_spans(p)) {
+    const Axis axis = axis_of(span.axis);
+    if (axis == Axis::Pp) {  // no group divides it
+      if (span.size > 1) atoms.push_back({axis, static_cast<int>(span.size)});
+      continue;
+    }
+    const int64_t end = span.inner * span.size;
+    int64_t at = span.inner;
     for (const config::Cut& cut : cuts)
       if (cut.size > at && cut.size <= end) {
         QUINTET_CHECK(cut.size % at == 0, "mesh cuts {} and {} have no common refinement", at, cut.size);
@@ -39,17 +53,17 @@ Mesh make_mesh(const config::Parallel& p, const base::DimDemands& demands) {
         at = cut.size;
       }
     if (at < end) atoms.push_back({axis, static_cast<int>(end / at)});
-    inner = end;
   }
   std::reverse(atoms.begin(), atoms.end());
   return Mesh(std::move(atoms));
 }
 
-// The atoms that number the ranks from `inner` up to `outer`, counted from the innermost rank.
+// The atoms that number the ranks of a stage from `inner` up to `outer`, counted from the innermost rank.
 AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
   AtomList list;
   int64_t at = 1;
   for (int a = mesh.num_atoms(); a-- > 0;) {
+    if (mesh.atom(a).axis == Axis::Pp) continue;
     const int64_t next = at * mesh.atom(a).size;
     if (at >= inner && next <= outer && mesh.atom(a).size > 1) list.insert(list.begin(), a);
     at = next;
@@ -58,15 +72,24 @@ AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
   return list;
 }
 
-Context make_context(const config::Parallel& p, int64_t model_kv_heads, const Mesh& mesh) {
-  const int64_t heads = config::ulysses_ranks(p), kv_heads = config::ulysses_kv_ranks(p, model_kv_heads);
+Context make_context(const config::Parallel& p, config::ContextMethod method, int64_t model_kv_heads,
+                     const Mesh& mesh) {
+  const int64_t heads = config::ulysses_ranks(p, method),
+                kv_heads = config::ulysses_kv_ranks(p, model_kv_heads, method),
+                inner = config::inner_of(p, config::MeshAxis::Cp);
   using config::ContextMethod;
   return {.atoms = mesh.axis(Axis::Cp),
-          .rows = atoms_between(mesh, p.tp * heads, p.tp * p.cp),
-          .heads = atoms_between(mesh, p.tp, p.tp * heads),
-          .kv_heads = atoms_between(mesh, p.tp * heads / kv_heads, p.tp * heads),
-          .ring = p.cp_method == ContextMethod::Ring || p.cp_method == ContextMethod::UlyssesRing,
+          .rows = atoms_between(mesh, inner * heads, inner * p.cp),
+          .heads = atoms_between(mesh, inner, inner * heads),
+          .kv_heads = atoms_between(mesh, inner * heads / kv_heads, inner * heads),
+          .ring = method == ContextMethod::Ring || method == ContextMethod::UlyssesRing,
           .ranks = static_cast<int>(p.cp)};
+}
+
+// Ordered as the mesh is, outermost first.
+AtomList in_mesh_order(AtomList atoms) {
+  std::sort(atoms.begin(), atoms.end());
+  return atoms;
 }
 
 }  // namespace
@@ -115,6 +138,7 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
                 .pipeline = {},
                 .replicate = {},
                 .context = {},
+                .windowed_context = {},
                 .experts = {},
                 .dense = {},
                 .expert = {}};
@@ -125,20 +149,22 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
   layout.replicate = mesh.axis(Axis::DpReplicate);
   layout.samples = concat(layout.replicate, mesh.axis(Axis::DpShard));
   const int64_t kv_heads = base::demanded(demands, Dim::KvHeads);
-  layout.context = make_context(p, kv_heads, mesh);
+  layout.context = make_context(p, p.cp_method, kv_heads, mesh);
+  layout.windowed_context = make_context(p, config::windowed_method(p), kv_heads, mesh);
   set(Dim::Tokens, concat(layout.samples, layout.context.atoms));
-  set(Dim::Context, layout.context.rows);
   for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) set(d, layout.tensor);
   // Fewer KV heads than tp: the inner part of tp shares them.
-  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, kv_heads), p.tp));
+  const int64_t tensor = config::inner_of(p, config::MeshAxis::Tp);
+  set(Dim::KvHeads, atoms_between(mesh, tensor * (p.tp / std::gcd(p.tp, kv_heads)), tensor * p.tp));
   for (const base::DimDemand& d : demands)
     if (base::is_user_dim(d.dim) && config::ranks_of(p, d.dim) > 1) set(d.dim, layout.tensor);
   if (p.sequence_parallel) layout.sequence = layout.tensor;
 
-  const int64_t stage = p.dp() * p.cp * p.tp;
-  layout.experts = {.ep = atoms_between(mesh, p.etp, p.etp * p.ep),
-                    .etp = atoms_between(mesh, 1, p.etp),
-                    .edp = atoms_between(mesh, p.etp * p.ep, stage)};
+  const config::ExpertSpans at = config::expert_spans(p);
+  const int64_t copies = p.dp() * p.cp * p.tp / (p.ep * p.etp);
+  layout.experts = {.ep = atoms_between(mesh, at.ep, at.ep * p.ep),
+                    .etp = atoms_between(mesh, at.etp, at.etp * p.etp),
+                    .edp = atoms_between(mesh, at.copies, at.copies * copies)};
   set(Dim::Experts, layout.experts.ep);
   set(Dim::ExpertFfn, layout.experts.etp);
   set(Dim::Routed, layout.experts.edp);
@@ -147,17 +173,17 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
   layout.keep_gathered = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
   layout.prefetch = static_cast<int>(p.prefetch);
   layout.gradient_blocks = p.zero >= 2 ? static_cast<int>(p.gradient_blocks) : 1;
-  layout.dense.all = layout.data();
+  layout.dense.all = in_mesh_order(layout.data());
   layout.expert.all = layout.experts.edp;
   if (p.zero >= 1) {  // replicas keep copies; all other ranks shard
     layout.dense.shard = without(layout.dense.all, layout.replicate);
     layout.expert.shard = without(layout.expert.all, layout.replicate);
   }
   if (p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks) {
-    const int64_t near = p.tp * p.reshard_after_forward.ranks, expert = p.etp * p.ep;
-    layout.dense.reshard = atoms_between(mesh, p.tp, near);
-    // Copies of an expert on the same `near` ranks; where there is none, experts are resharded over all.
-    if (near > expert) layout.expert.reshard = atoms_between(mesh, expert, near);
+    for (const config::RankBlock& block : config::reshard_blocks(p))
+      layout.dense.reshard = concat(layout.dense.reshard, atoms_between(mesh, block.inner, block.outer));
+    // Copies of an expert on the same ranks; where there is none, experts are resharded over all.
+    layout.expert.reshard = intersection(layout.expert.all, concat(layout.tensor, layout.dense.reshard));
   }
   return layout;
 }

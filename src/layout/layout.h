@@ -10,7 +10,8 @@
 namespace quintet::layout {
 
 // Context parallelism: token rows are sharded by the context atoms too, in zig-zag order (base/row_order.h).
-// Only attention needs whole sequences; these fields say how it gets them.
+// The dim "context", query rows of attention, is sharded by `rows` of the op's method. Only attention needs
+// whole sequences; these fields say how it gets them.
 struct Context {
   AtomList atoms;  // cp, major to minor: those of `rows`, then those of `heads`
   AtomList rows;   // query rows stay sharded by these: K and V are gathered, or sent around the ring
@@ -42,9 +43,9 @@ struct Layout {
   AtomList tensor;                      // tp
   // Sequence parallel: token rows are sharded by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
-  AtomList pipeline;   // pp: stages of the graph, not a placement
-  AtomList replicate;  // dp_replicate
-  Context context;
+  AtomList pipeline;                  // pp: stages of the graph, not a placement
+  AtomList replicate;                 // dp_replicate
+  Context context, windowed_context;  // of attention, and of attention with a sliding window
   ExpertMesh experts;
   DataAtoms dense, expert;  // of ordinary parameters, and of expert weights
   int zero = 0;

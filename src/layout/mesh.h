@@ -17,7 +17,7 @@ namespace quintet::layout {
 using base::RankId;
 using AtomList = std::vector<int>;  // indices of atoms, major to minor
 
-enum class Axis : uint8_t { Pp, DpReplicate, DpShard, Cp, Tp };  // outermost first
+enum class Axis : uint8_t { Pp, DpReplicate, DpShard, Cp, Tp };  // outermost first by default
 std::string_view to_string(Axis axis);                           // "dp_shard"
 std::optional<Axis> parse_axis(std::string_view name);
 inline bool is_data(Axis axis) { return axis == Axis::DpReplicate || axis == Axis::DpShard; }

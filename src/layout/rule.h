@@ -32,6 +32,8 @@ class RuleContext {
   const graph::Graph& local() const { return out_.graph; }
   int parts(const AtomList& atoms) const { return layout_.mesh.size(atoms); }
 
+  // How an attention op gets whole sequences.
+  const Context& context_of(const Node& node) const;
   // The directions of a node under this layout. UserError when a size is not divisible by the atoms.
   Divided divide(const Node& node) const;
   // The placement that an operand must have, or a result will have, by the node's directions.

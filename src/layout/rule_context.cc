@@ -34,17 +34,17 @@ graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
 // Atoms for each direction of an op. Inner dims claim first; token rows take the data atoms and, where
 // nothing else uses them, those of sequence parallel. An op that needs whole sequences takes the atoms that
 // hold different ones, and may shard its heads by context atoms instead (Ulysses).
-std::vector<AtomList> assign(const Layout& layout, const std::vector<OpDim>& directions) {
+std::vector<AtomList> assign(const Layout& layout, const Context& context,
+                             const std::vector<OpDim>& directions) {
   bool whole_sequences = false;
   for (const OpDim& d : directions) whole_sequences |= d.key == Dim::Tokens && !d.any_row;
   std::vector<AtomList> atoms(directions.size());
   AtomList claimed;
   for (size_t i = 0; i < directions.size(); ++i) {
     if (directions[i].key == Dim::Tokens) continue;
-    AtomList wanted = layout.atoms(directions[i].key);
-    if (whole_sequences && directions[i].key == Dim::KvHeads)
-      wanted = concat(wanted, layout.context.kv_heads);
-    if (whole_sequences && directions[i].key == Dim::Heads) wanted = concat(wanted, layout.context.heads);
+    AtomList wanted = directions[i].key == Dim::Context ? context.rows : layout.atoms(directions[i].key);
+    if (whole_sequences && directions[i].key == Dim::KvHeads) wanted = concat(wanted, context.kv_heads);
+    if (whole_sequences && directions[i].key == Dim::Heads) wanted = concat(wanted, context.heads);
     atoms[i] = without(wanted, claimed);
     claimed = concat(claimed, atoms[i]);
   }
@@ -109,12 +109,17 @@ graph::Type RuleContext::local_of(const graph::Type& global, const Placement& p)
   return local;
 }
 
+const Context& RuleContext::context_of(const Node& node) const {
+  const bool windowed = node.attrs.find("window") != nullptr && node.attrs.integer("window") > 0;
+  return windowed ? layout_.windowed_context : layout_.context;
+}
+
 Divided RuleContext::divide(const Node& node) const {
   QUINTET_CHECK(node.op->dims != nullptr, "[{}] has neither dims to shard nor a sharding rule",
                 node.op->name);
   Divided d{node, graph::input_types(logical_, node), graph::output_types(logical_, node), {}, {}};
   d.directions = node.op->dims(d.in, d.out, node.attrs);
-  d.atoms = assign(layout_, d.directions);
+  d.atoms = assign(layout_, context_of(node), d.directions);
   for (size_t i = 0; i < d.directions.size(); ++i) {
     const int parts = layout_.mesh.size(d.atoms[i]);
     const auto [name, size] = dim_size(d.directions[i], d.in, d.out);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/glob.h"
+#include "config/layer_ranges.h"
 #include "graph/fp8_ops.h"
 
 namespace quintet::passes {
@@ -23,17 +25,41 @@ int place_in_stage(int block, const std::vector<int>& stage_of_block) {
   return block - first;
 }
 
-bool is_chosen(const Node& n, const config::Memory& policy, const std::vector<int>& stage_of_block) {
+bool is_cheap(const Node& n) {
+  const graph::OpClass c = n.op->op_class;
+  return !word_of(*n.op).empty() && c != graph::OpClass::Matmul && c != graph::OpClass::ExpertMatmul &&
+         c != graph::OpClass::Attention;
+}
+
+// Whether one of the words of memory.recompute_layers selects an op: all, its class, or a pattern that a
+// weight matches which it reads.
+bool is_named(const Graph& graph, const Node& n, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    if (word == "all" || word == word_of(*n.op)) return true;
+    return std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
+      if (const graph::NodeId p = graph.value(v).producer; p.valid())  // codes of a weight
+        if (const Node& q = graph.nodes()[p.index()]; q.op == &graph::kQuantize) v = q.inputs[0];
+      const graph::Value& value = graph.value(v);
+      return value.kind == graph::ValueKind::Param && base::glob_match(word, value.name);
+    });
+  });
+}
+
+bool is_chosen_by_layer(const Graph& graph, const Node& n, const config::Memory& policy) {
+  for (const config::RecomputeLayers& entry : policy.recompute_layers)
+    if (std::binary_search(entry.layers.begin(), entry.layers.end(), int64_t{n.block} - 1))
+      return entry.ops.empty() ? is_cheap(n) : is_named(graph, n, entry.ops);
+  return false;
+}
+
+bool is_chosen(const Graph& graph, const Node& n, const config::Memory& policy,
+               const std::vector<int>& stage_of_block) {
   if (policy.recompute == config::RecomputeKind::Full)
     return (n.block - 1) % policy.recompute_every == 0 &&
            (policy.recompute_first == 0 || place_in_stage(n.block, stage_of_block) < policy.recompute_first);
+  if (!policy.recompute_layers.empty()) return is_chosen_by_layer(graph, n, policy);
   const std::string_view word = word_of(*n.op);
-  if (policy.recompute_ops.empty()) {
-    const graph::OpClass c = n.op->op_class;
-    const bool costly =
-        c == graph::OpClass::Matmul || c == graph::OpClass::ExpertMatmul || c == graph::OpClass::Attention;
-    return !word.empty() && !costly;
-  }
+  if (policy.recompute_ops.empty()) return is_cheap(n);
   return std::find(policy.recompute_ops.begin(), policy.recompute_ops.end(), word) !=
          policy.recompute_ops.end();
 }
@@ -46,10 +72,30 @@ bool quantizes_chosen(const Graph& graph, const Node& n, const Marks& marks) {
   return producer.valid() && marks[producer.index()];
 }
 
+// Patterns of memory.recompute_layers that select nothing in any of their blocks.
+void require_matches(const Graph& graph, const config::Memory& policy, const Marks& marks) {
+  for (const config::RecomputeLayers& entry : policy.recompute_layers)
+    for (const std::string& word : entry.ops) {
+      if (word.find_first_of(".*?") == std::string::npos) continue;  // a word
+      const auto& nodes = graph.nodes();
+      const bool found = std::any_of(nodes.begin(), nodes.end(), [&](const Node& n) {
+        const auto i = static_cast<size_t>(&n - nodes.data());
+        return marks[i] &&
+               std::binary_search(entry.layers.begin(), entry.layers.end(), int64_t{n.block} - 1) &&
+               is_named(graph, n, {word});
+      });
+      if (!found)
+        base::fail_user(
+            "memory.recompute_layers: \"{}\" matches no weight of an op that can be recomputed in "
+            "block{} {}; weights are called as in \"blocks.0.ffn.up.weight\"",
+            word, entry.layers.size() == 1 ? "" : "s", config::layer_ranges_text(entry.layers));
+    }
+}
+
 class Recompute {
  public:
-  Recompute(const Graph& in, const Marks& marks)
-      : in_(in), moved_(in.values().size()), again_(in.values().size()), dropped_(recomputable(in)) {
+  Recompute(const Graph& in, const Marks& marks, const Chunks& chunks)
+      : in_(in), moved_(in.values().size()), again_(in.values().size()), dropped_(recomputable(in, chunks)) {
     for (size_t i = 0; i < dropped_.size(); ++i) dropped_[i] = dropped_[i] && marks[i];
   }
 
@@ -138,12 +184,28 @@ std::string_view word_of(const graph::OpDef& op) {
   }
 }
 
-Marks recomputable(const Graph& graph) {
+Chunks chunks_of(const Graph& graph, const config::Memory& policy, const std::vector<int>& stage_of_block) {
+  if (policy.recompute != config::RecomputeKind::Full || policy.recompute_chunk == 1) return {};
+  Chunks chunks(static_cast<size_t>(graph.num_blocks));
+  int last = 0;
+  for (int block = 1; block < graph.num_blocks; ++block) {
+    // The last label is the head's.
+    const bool begins =
+        block + 1 == graph.num_blocks || place_in_stage(block, stage_of_block) % policy.recompute_chunk == 0;
+    chunks[static_cast<size_t>(block)] = last += begins;
+  }
+  return chunks;
+}
+
+Marks recomputable(const Graph& graph, const Chunks& chunks) {
+  const auto together = [&](int a, int b) {
+    return a == b || (!chunks.empty() && chunks[static_cast<size_t>(a)] == chunks[static_cast<size_t>(b)]);
+  };
   std::vector<char> boundary(graph.values().size(), 0);
   for (const Node& n : graph.nodes())
     for (const ValueId v : n.inputs)
       if (const graph::NodeId p = graph.value(v).producer; p.valid() && n.phase == Phase::F)
-        boundary[v.index()] |= graph.nodes()[p.index()].block != n.block;
+        boundary[v.index()] |= !together(graph.nodes()[p.index()].block, n.block);
   Marks may(graph.nodes().size(), 0);
   for (size_t i = 0; i < may.size(); ++i) {
     const Node& n = graph.nodes()[i];
@@ -157,19 +219,20 @@ Marks recomputable(const Graph& graph) {
 
 Marks chosen(const Graph& graph, const config::Memory& policy, const std::vector<int>& stage_of_block) {
   QUINTET_CHECK(policy.recompute != config::RecomputeKind::Fit, "fit is decided by the compiler");
-  Marks marks = recomputable(graph);
+  Marks marks = recomputable(graph, chunks_of(graph, policy, stage_of_block));
   for (size_t i = 0; i < marks.size(); ++i)
     marks[i] = marks[i] && policy.recompute != config::RecomputeKind::None &&
-               (is_chosen(graph.nodes()[i], policy, stage_of_block) ||
+               (is_chosen(graph, graph.nodes()[i], policy, stage_of_block) ||
                 quantizes_chosen(graph, graph.nodes()[i], marks));
+  if (policy.recompute == config::RecomputeKind::Selective) require_matches(graph, policy, marks);
   return marks;
 }
 
-Graph recompute(const Graph& graph, const Marks& marks) {
+Graph recompute(const Graph& graph, const Marks& marks, const Chunks& chunks) {
   if (std::none_of(marks.begin(), marks.end(), [](char m) { return m != 0; })) return graph;
   QUINTET_CHECK(marks.size() == graph.nodes().size(), "{} marks for {} nodes", marks.size(),
                 graph.nodes().size());
-  return Recompute(graph, marks).run();
+  return Recompute(graph, marks, chunks).run();
 }
 
 }  // namespace quintet::passes

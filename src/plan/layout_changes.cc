@@ -77,7 +77,7 @@ constexpr int64_t kMaxFactor = 8;  // a larger factor is a different layout, not
 
 void reset_followers(Parallel& p) {
   if (p.tp == 1) p.sequence_parallel = false;
-  if (p.cp == 1) p.cp_method = config::ContextMethod::Auto, p.ulysses = 0;
+  if (p.cp == 1) p.cp_method = p.cp_method_windowed = config::ContextMethod::Auto, p.ulysses = 0;
   if (p.pp == 1) p.schedule.clear(), p.chunks = 1;
   p.stages.clear();
 }
@@ -88,7 +88,8 @@ void resize(Changes& changes, const config::Recipe& r, const Axis& axis, int64_t
   p.*axis.value = to;
   if (!resize_dp(p, from, to)) return;
   if (axis.value == &Parallel::tp && to > 1) p.sequence_parallel = true;
-  if (axis.value == &Parallel::cp) p.cp_method = config::ContextMethod::Auto, p.ulysses = 0;
+  if (axis.value == &Parallel::cp)
+    p.cp_method = p.cp_method_windowed = config::ContextMethod::Auto, p.ulysses = 0;
   if (axis.value == &Parallel::pp && to > 1 && p.schedule.empty()) p.schedule = "1f1b";
   reset_followers(p);
   std::vector<std::string> sets = {set(axis.name, to)};
@@ -101,10 +102,20 @@ void resize(Changes& changes, const config::Recipe& r, const Axis& axis, int64_t
               [&](config::Recipe& changed) { changed.parallel = p; });
 }
 
+// --set arguments for another kind, which refuses the keys of the present one.
+std::vector<std::string> recompute_sets(const config::Memory& m, RecomputeKind kind) {
+  std::vector<std::string> sets = {fmt::format("memory.recompute={}", config::name_of(kind))};
+  if (!m.recompute_ops.empty()) sets.emplace_back("memory.recompute_ops=[]");
+  if (!m.recompute_layers.empty()) sets.emplace_back("memory.recompute_layers=[]");
+  if (m.recompute_every > 1) sets.emplace_back("memory.recompute_every=1");
+  if (m.recompute_chunk > 1) sets.emplace_back("memory.recompute_chunk=1");
+  if (m.recompute_first > 0) sets.emplace_back("memory.recompute_first=0");
+  return sets;
+}
+
 void recompute(Changes& changes, const config::Recipe& r, RecomputeKind kind) {
   changes.add(fmt::format("recompute {}", config::name_of(r.memory.recompute)),
-              fmt::format("recompute {}", config::name_of(kind)),
-              {fmt::format("memory.recompute={}", config::name_of(kind))},
+              fmt::format("recompute {}", config::name_of(kind)), recompute_sets(r.memory, kind),
               [&](config::Recipe& changed) { changed.memory = {.recompute = kind}; });
 }
 
@@ -198,13 +209,14 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
                 });
   if (r.memory.recompute == RecomputeKind::None) recompute(changes, r, RecomputeKind::Selective);
   if (r.memory.recompute != RecomputeKind::Full) recompute(changes, r, RecomputeKind::Full);
-  if (r.memory.recompute != RecomputeKind::Fit && budget > 0)
+  if (r.memory.recompute != RecomputeKind::Fit && budget > 0) {
+    std::vector<std::string> sets = recompute_sets(r.memory, RecomputeKind::Fit);
+    sets.push_back(fmt::format("memory.budget={}", budget));
     changes.add(fmt::format("recompute {}", config::name_of(r.memory.recompute)),
-                "recompute only as much as needed (fit)",
-                {"memory.recompute=fit", fmt::format("memory.budget={}", budget)},
-                [&](config::Recipe& changed) {
+                "recompute only as much as needed (fit)", std::move(sets), [&](config::Recipe& changed) {
                   changed.memory = {.recompute = RecomputeKind::Fit, .budget = base::Bytes{budget}};
                 });
+  }
   for (int64_t micro = r.batch.micro / 2; micro >= 1; micro /= 2)
     changes.add(fmt::format("micro {}", r.batch.micro), fmt::format("micro-batch {}", micro),
                 {fmt::format("batch.micro={}", micro)},

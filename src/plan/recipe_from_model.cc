@@ -19,8 +19,9 @@ constexpr auto kMaxAxis = static_cast<int64_t>(config::kMaxAxis);
 
 class Filler {
  public:
-  Filler(const RecipeRequest& q, const hardware::Cluster& cluster)
-      : q_(q), cluster_(cluster), sets_(q.sets) {}
+  Filler(const RecipeRequest& q, const hardware::Cluster& cluster) : q_(q), cluster_(cluster), sets_(q.sets) {
+    std::erase(sets_, "parallel.dp_shard=-1");  // the rest in any case
+  }
 
   FilledRecipe answer() {
     const config::Model* preset = config::find_preset(q_.model);
@@ -45,6 +46,11 @@ class Filler {
 
     const int64_t world = cluster_.world(), pp = value("parallel.pp", 1), tp = value("parallel.tp", 1),
                   cp = value("parallel.cp", 1), replicate = value("parallel.dp_replicate", 1);
+    for (const int64_t axis : {pp, tp, cp, replicate})
+      if (axis == -1)
+        base::fail_user(
+            "with --model, parallel.dp_shard is the rest of the cluster's devices; give the other "
+            "axes as numbers");
     const int64_t others = pp * tp * cp * replicate;
     if (others <= 0 || world % others != 0)
       base::fail_user(
@@ -76,7 +82,7 @@ class Filler {
     const std::string text = fmt::format(
         "name = \"{0}\"\n[model]\npreset = \"{0}\"\n[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n", q_.model);
     return {config::parse(text, sets_, "--model " + q_.model, nullptr,
-                          q_.search ? config::Purpose::Search : config::Purpose::Run),
+                          {q_.search ? config::Purpose::Search : config::Purpose::Run}),
             std::move(filled_)};
   }
   bool given(const std::string& key) const {

@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "config/axis_order.h"
 #include "config/batch_ramp.h"
+#include "config/context_parallel.h"
 #include "config/names.h"
 
 namespace quintet::plan {
@@ -32,6 +34,9 @@ std::string layout_text(const config::Recipe& r) {
   if (p.dp_shard * p.cp > 1) out += fmt::format(", zero {}", p.zero);
   if (p.sequence_parallel) out += ", sequence parallelism";
   if (p.cp > 1) out += fmt::format(", cp by {}", config::name_of(p.cp_method));
+  if (config::windowed_method(p) != p.cp_method)
+    out += fmt::format(" ({} in windowed blocks)", config::name_of(config::windowed_method(p)));
+  if (p.order != config::Parallel{}.order) out += ", order " + config::axis_order_words(p.order);
   if (r.memory.recompute != config::RecomputeKind::None)
     out += fmt::format(", recompute {}", config::name_of(r.memory.recompute));
   return out;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "compiler/compile.h"
+#include "config/layer_ranges.h"
 #include "program/allocate.h"
 
 namespace quintet::search {
@@ -50,7 +51,8 @@ Small make_small(const config::Recipe& r) {
   // in more than having experts, or alternate, each represents itself.
   const config::Moe& moe = r.model.moe;
   const bool runs = r.optimizer.groups.empty() && r.precision.fp8_match.empty() &&
-                    q.memory.recompute_every == 1 && q.memory.recompute_first == 0 && moe.every == 1;
+                    q.memory.recompute_every == 1 && q.memory.recompute_chunk == 1 &&
+                    q.memory.recompute_first == 0 && q.memory.recompute_layers.empty() && moe.every == 1;
   const int64_t dense = experts ? std::min(moe.first_dense, r.model.layers) : r.model.layers;
   const auto few = [&](int64_t n) { return runs ? std::min<int64_t>(n, 3) : n; };
   q.model.layers = few(dense) + few(r.model.layers - dense);
@@ -220,11 +222,15 @@ bool is_phase_w(const Instr& i) { return i.phase == graph::Phase::W; }
 
 std::string tables_key(const config::Recipe& r) {
   const config::Parallel& p = r.parallel;
-  std::string key =
-      fmt::format("tp{} sp{} cp{} {} u{} m{} r{} e{} f{}", p.tp, p.sequence_parallel, p.cp,
-                  static_cast<int>(p.cp_method), p.ulysses, r.batch.micro,
-                  static_cast<int>(r.memory.recompute), r.memory.recompute_every, r.memory.recompute_first);
+  std::string key = fmt::format("tp{} sp{} cp{} {} w{} u{} m{} r{} e{} c{} f{}", p.tp, p.sequence_parallel,
+                                p.cp, static_cast<int>(p.cp_method), static_cast<int>(p.cp_method_windowed),
+                                p.ulysses, r.batch.micro, static_cast<int>(r.memory.recompute),
+                                r.memory.recompute_every, r.memory.recompute_chunk, r.memory.recompute_first);
   for (const std::string& op : r.memory.recompute_ops) key += " " + op;
+  for (const config::RecomputeLayers& entry : r.memory.recompute_layers) {
+    key += " l" + config::layer_ranges_text(entry.layers);
+    for (const std::string& op : entry.ops) key += " " + op;
+  }
   if (r.model.moe.experts > 0) key += fmt::format(" ep{} etp{}", p.ep, p.etp);
   return key + fmt::format(" c{}", r.loss.chunk);
 }

@@ -70,6 +70,7 @@ class Curve {
     if (!from.best || to.global_batch < 1) return;
     config::Recipe r = from.best->recipe;
     config::Parallel& p = r.parallel;
+    p.ranks = 0;
     const int64_t inner = p.pp * p.cp * p.tp;
     if (to.devices % inner != 0) return;
     const int64_t dp = to.devices / inner;

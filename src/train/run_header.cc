@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/axis_order.h"
 #include "config/batch_ramp.h"
+#include "config/layer_ranges.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "optim/schedule.h"
@@ -279,6 +281,8 @@ class Header {
     factor("dp_shard", p.dp_shard);
     factor("cp", p.cp);
     factor("tp", p.tp);
+    if (p.order != config::Parallel{}.order)
+      factors += fmt::format(", order {}", config::axis_order_words(p.order));
     line("ranks", "{}{}, {}, {}", p.world(), factors, facts_.backend,
          facts_.device.empty() ? counted(facts_.threads, "core") + " each" : facts_.device);
   }
@@ -462,18 +466,36 @@ class Header {
            counted(r_.run.noise_scale_every, "step"), counted(r_.run.noise_scale_batch, "sequence"));
   }
 
+  // "blocks 0-3: norm, linear; block 5: all; the others nothing"
+  std::string recompute_layers() const {
+    std::string text;
+    size_t named = 0;
+    for (const config::RecomputeLayers& entry : r_.memory.recompute_layers) {
+      text += fmt::format("{}block{} {}: {}", text.empty() ? "" : "; ", entry.layers.size() == 1 ? "" : "s",
+                          config::layer_ranges_text(entry.layers),
+                          entry.ops.empty() ? std::string("ops that are cheap to compute and large to keep")
+                                            : fmt::format("{}", fmt::join(entry.ops, ", ")));
+      named += entry.layers.size();
+    }
+    if (static_cast<int64_t>(named) < r_.model.layers) text += "; the others nothing";
+    return text;
+  }
+
   void recompute() {
     const config::Memory& m = r_.memory;
     using Kind = config::RecomputeKind;
     if (compiled_.fit && m.recompute == Kind::Fit) line("recompute", "fit: {}", compiled_.fit->text);
     if (m.recompute == Kind::Selective)
       line("recompute", "selective: {}",
-           m.recompute_ops.empty() ? std::string("ops that are cheap to compute and large to keep")
-                                   : fmt::format("{}", fmt::join(m.recompute_ops, ", ")));
+           !m.recompute_layers.empty() ? recompute_layers()
+           : m.recompute_ops.empty()   ? std::string("ops that are cheap to compute and large to keep")
+                                       : fmt::format("{}", fmt::join(m.recompute_ops, ", ")));
     if (m.recompute == Kind::Full)
       line("recompute", "full: {}",
            m.recompute_first > 0
                ? fmt::format("the first {} of every stage", counted(m.recompute_first, "block"))
+           : m.recompute_chunk > 1  ? fmt::format("chunks of {}, whose first one's input is kept",
+                                                  counted(m.recompute_chunk, "block"))
            : m.recompute_every == 1 ? std::string("every block")
                                     : fmt::format("one block in {}", m.recompute_every));
   }

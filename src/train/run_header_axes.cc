@@ -30,14 +30,20 @@ bool moves_state(const program::Program& program, const Instr& instr) {
   return false;
 }
 
+enum class Blocks : uint8_t { All, WithWindow, WithoutWindow };
+
 // A block of this rank that issues `op`; 0 when there is none. Avoids the model's first block, which also
 // reduces the embedding's partial sum, if there is another.
-int block_with(const program::Program& program, const graph::OpDef& op, const graph::OpDef& or_op) {
+int block_with(const program::Program& program, const graph::OpDef& op, const graph::OpDef& or_op,
+               Blocks blocks = Blocks::All) {
+  const auto is_one = [&](const Instr& i) {
+    if (i.op != &op && i.op != &or_op) return false;
+    return blocks == Blocks::All || (i.attrs.integer("window") > 0) == (blocks == Blocks::WithWindow);
+  };
   int block = 0;
   for (const program::Body& body : program.bodies)
     for (const Instr& i : body.instrs)
-      if (body.kind == BodyKind::Forward && (i.op == &op || i.op == &or_op) && (block == 0 || block == 1))
-        block = i.block;
+      if (body.kind == BodyKind::Forward && is_one(i) && (block == 0 || block == 1)) block = i.block;
   return block;
 }
 
@@ -48,9 +54,9 @@ std::string sent(const BlockTraffic& t, std::string_view up_to) {
                      human_bytes(static_cast<int64_t>(t.backward_bytes)));
 }
 
-std::string context_method(const config::Parallel& p) {
-  const int64_t u = config::ulysses_ranks(p), groups = p.cp / u;
-  switch (p.cp_method) {
+std::string context_method(const config::Parallel& p, config::ContextMethod method) {
+  const int64_t u = config::ulysses_ranks(p, method), groups = p.cp / u;
+  switch (method) {
     case config::ContextMethod::Gather:
       return fmt::format("gather: K and V gathered from {} ranks", p.cp);
     case config::ContextMethod::Ring:
@@ -142,16 +148,25 @@ BlockTraffic block_traffic(const program::Program& program, int block,
 std::vector<HeaderLine> context_lines(const config::Recipe& r, const compiler::Compiled& compiled) {
   const config::Parallel& p = r.parallel;
   if (p.cp == 1) return {};
-  std::string text = fmt::format("cp {}, {}", p.cp, context_method(p));
-  const int block = block_with(compiled.program, graph::kAttention, graph::kAttentionHop);
   // An all-reduce over the context ranks belongs to the router, not to attention.
-  const BlockTraffic t =
-      block_traffic(compiled.program, block, [&](const Instr& i, const layout::AtomList& atoms) {
-        return is_inside(atoms, compiled.layout.context.atoms) &&
-               i.collective.kind != CollectiveKind::AllToAllV &&
-               i.collective.kind != CollectiveKind::AllReduce;
-      });
-  text += fmt::format("; {}", block == 0 ? "no attention on this rank" : sent(t, ""));
+  const auto traffic = [&](const Blocks& of) {
+    const int block = block_with(compiled.program, graph::kAttention, graph::kAttentionHop, of);
+    if (block == 0) return std::string("no attention on this rank");
+    return sent(block_traffic(compiled.program, block,
+                              [&](const Instr& i, const layout::AtomList& atoms) {
+                                return is_inside(atoms, compiled.layout.context.atoms) &&
+                                       i.collective.kind != CollectiveKind::AllToAllV &&
+                                       i.collective.kind != CollectiveKind::AllReduce;
+                              }),
+                "");
+  };
+  const config::ContextMethod windowed = config::windowed_method(p);
+  std::string text = fmt::format("cp {}, {}; ", p.cp, context_method(p, p.cp_method));
+  if (windowed == p.cp_method)
+    text += traffic(Blocks::All);
+  else
+    text += fmt::format("{}; with a sliding window {}; {}", traffic(Blocks::WithoutWindow),
+                        context_method(p, windowed), traffic(Blocks::WithWindow));
   const config::ContextMethod chosen = config::choose_context_method(p, r.model, r.data);
   text += fmt::format("; auto {} {}: {}", chosen == p.cp_method ? "chooses" : "would choose",
                       chosen == p.cp_method ? "this" : config::name_of(chosen),

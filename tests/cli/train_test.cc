@@ -470,6 +470,17 @@ TEST_F(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
+TEST_F(TrainUnderMpi, OneAxisTakesTheRestOfTheProcesses) {
+  const SmallRun small, odd;
+  const Outcome o = shell(kMpirun + "-np 4 " + kTool + " " +
+                          train(small, "--set parallel.dp_shard=-1 --steps 1 --sample 0"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(config::load(small.run_folder().recipe_file().string()).parallel.dp_shard, 2);
+  const Outcome three = shell(kMpirun + "-np 3 " + kTool + " " + train(odd, "--set parallel.dp_shard=-1"));
+  EXPECT_EQ(three.code, 2);
+  EXPECT_CONTAINS(three.err, "the rest of 3 ranks, but tp 2 = 2 does not divide them");
+}
+
 // Ranks agree on the recipe before they share what they read, so a path that one of them has is named first.
 TEST_F(TrainUnderMpi, ARankWithOtherDataIsNamed) {
   const SmallRun small;

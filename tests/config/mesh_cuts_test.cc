@@ -28,8 +28,16 @@ using Sizes = std::vector<int64_t>;
 TEST(MeshCuts, OfOneRankAreNone) { EXPECT_EQ(sizes({}, model(4, 2)), Sizes{}); }
 
 TEST(MeshCuts, OfThePlainAxes) {
-  EXPECT_EQ(sizes({.dp_replicate = 5, .dp_shard = 3, .tp = 2, .pp = 7}, model(4, 2)), (Sizes{2, 6, 30, 210}));
+  EXPECT_EQ(sizes({.dp_replicate = 5, .dp_shard = 3, .tp = 2, .pp = 7}, model(4, 2)), (Sizes{2, 6, 30}));
   EXPECT_EQ(sizes({.dp_shard = 3, .tp = 2, .cp = 2}, model(4, 2)), (Sizes{2, 4, 12}));
+}
+
+TEST(MeshCuts, FollowTheOrderOfTheAxes) {
+  using enum MeshAxis;
+  Parallel p{.dp_replicate = 5, .dp_shard = 3, .tp = 8, .pp = 7, .order = {DpShard, Pp, Tp, Cp, DpReplicate}};
+  EXPECT_EQ(sizes(p, model(8, 2)), (Sizes{3, 12, 24, 120}));  // a stage's ranks; 4 share a KV head
+  p.ep = 2;  // copies of experts come first, as dp_shard does
+  EXPECT_EQ(sizes(p, model(8, 8)), (Sizes{3, 24, 60, 120}));
 }
 
 TEST(MeshCuts, OfSharedKvHeads) {

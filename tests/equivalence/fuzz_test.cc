@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "config/axis_order.h"
 #include "config/names.h"
 #include "config/validate.h"
 #include "equivalence/random_layout.h"
@@ -61,6 +62,30 @@ TEST(Fuzz, PastFailuresPass) {
 
 using Seen = std::map<std::string, int>;
 
+void see_order(const config::Parallel& p, Seen& seen) {
+  using config::MeshAxis;
+  std::vector<MeshAxis> used;  // innermost first
+  for (const config::AxisSpan& span : config::axis_spans(p))
+    if (span.size > 1) used.push_back(span.axis);
+  const auto place = [&](MeshAxis axis) { return std::find(used.begin(), used.end(), axis) - used.begin(); };
+  const auto last = static_cast<std::ptrdiff_t>(used.size());
+  const auto inside = [&](MeshAxis a, MeshAxis b) { return place(a) < place(b) && place(b) < last; };
+  seen["pp inside tp"] += inside(MeshAxis::Pp, MeshAxis::Tp);
+  seen["pp between"] += place(MeshAxis::Pp) > 0 && place(MeshAxis::Pp) < last - 1;
+  seen["dp_shard inside tp, zero 3"] += inside(MeshAxis::DpShard, MeshAxis::Tp) && p.zero == 3;
+  seen["dp_shard inside cp, zero 3"] += inside(MeshAxis::DpShard, MeshAxis::Cp) && p.zero == 3;
+  seen["dp_replicate inside dp_shard"] += inside(MeshAxis::DpReplicate, MeshAxis::DpShard);
+  seen["tp outside all of dp"] += inside(MeshAxis::DpShard, MeshAxis::Tp) &&
+                                  (inside(MeshAxis::DpReplicate, MeshAxis::Tp) || p.dp_replicate == 1);
+  const config::ExpertSpans at = config::expert_spans(p);
+  const int64_t copies = p.dp() * p.cp * p.tp / (p.ep * p.etp);
+  seen["copies of experts inside"] += p.ep > 1 && copies > 1 && at.copies < at.ep;
+  seen["etp outside ep"] += p.ep > 1 && p.etp > 1 && at.etp > at.ep;
+  seen["resharded in another order"] +=
+      p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks &&
+      p.order != config::Parallel{}.order;
+}
+
 void see_context(const config::Recipe& r, Seen& seen) {
   const config::Parallel& p = r.parallel;
   const config::Model& m = r.model;
@@ -77,6 +102,11 @@ void see_context(const config::Recipe& r, Seen& seen) {
     seen["cp with pp"] += p.pp > 1;
     seen["cp with hsdp"] += p.dp_replicate > 1 && p.zero == 3;
     seen["cp with recompute"] += r.memory.recompute != config::RecomputeKind::None;
+    const bool mixed =
+        p.cp_method_windowed != config::ContextMethod::Auto && p.cp_method_windowed != p.cp_method;
+    seen["another method with a window"] += mixed;
+    seen["another method with a window, in some blocks"] +=
+        mixed && (m.full_attention_every > 1 || !m.full_attention_layers.empty());
     seen["ring with pp"] += p.pp > 1 && p.cp_method == config::ContextMethod::Ring;
   }
   if (m.mla.kv_rank > 0) {
@@ -86,6 +116,12 @@ void see_context(const config::Recipe& r, Seen& seen) {
     seen["latent attention without q_rank"] += m.mla.q_rank == 0;
   }
   seen["fit"] += r.memory.recompute == config::RecomputeKind::Fit;
+  seen["chunks of blocks recomputed"] += r.memory.recompute_chunk > 1;
+  seen["chunks of blocks recomputed, with pp"] += r.memory.recompute_chunk > 1 && p.pp > 1;
+  seen["chunks of blocks recomputed, with zero 3"] += r.memory.recompute_chunk > 1 && p.zero == 3;
+  seen["chunks of blocks recomputed, with experts"] += r.memory.recompute_chunk > 1 && m.moe.experts > 0;
+  seen["other ops in every block"] += !r.memory.recompute_layers.empty();
+  see_order(p, seen);
 }
 
 void see_experts(const config::Recipe& r, Seen& seen) {

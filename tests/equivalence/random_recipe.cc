@@ -87,6 +87,18 @@ class Generator {
     more.last_variations(r.model);
     if (experts) more.expert_variations_of_peers(r.model);
     if (!experts && more.chance(1, 6)) more.encoder(r);
+    const auto vary = [&](auto&& how) {  // as far as the rules allow
+      Recipe varied = r;
+      how(varied);
+      varied.batch.global = varied.batch.micro * varied.batch.accumulation * varied.parallel.dp();
+      if (config::problems_of(varied).empty()) r.parallel = varied.parallel;
+    };
+    if (more.chance(1, 2)) vary([&](Recipe& v) { more.axis_order(v); });
+    if (r.parallel.cp > 1 && r.model.sliding_window > 0) vary([&](Recipe& v) { more.windowed_method(v); });
+    if (r.memory.recompute == config::RecomputeKind::Selective && more.chance(1, 2)) more.layers_recompute(r);
+    if (r.memory.recompute == config::RecomputeKind::Full && r.memory.recompute_every == 1 &&
+        r.memory.recompute_first == 0 && r.model.layers > 1 && more.chance(2, 3))
+      r.memory.recompute_chunk = more.pick(2, r.model.layers);
     return c;
   }
 
@@ -256,6 +268,39 @@ class Generator {
       r.batch.global = r.batch.micro * r.batch.accumulation * p.dp();
     }
     if (chance(1, 2)) p.micro_group = p.pp + pick(0, 2);
+  }
+
+  // Any order of the axes, and in it any place of the experts' ranks.
+  void axis_order(Recipe& r) {
+    config::AxisOrder& order = r.parallel.order;
+    if (r.parallel.ep > 1 && chance(1, 2)) order.push_back(config::MeshAxis::Ep);
+    for (size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<size_t>(pick(0, static_cast<int64_t>(i) - 1))]);
+  }
+
+  // Blocks with a sliding window exchange in another way, as far as the heads allow.
+  void windowed_method(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    p.cp_method_windowed = static_cast<ContextMethod>(pick(1, 4));
+    const int64_t heads = r.model.heads / p.tp;
+    if (p.cp_method_windowed == ContextMethod::Ulysses && heads % p.cp != 0)
+      p.cp_method_windowed = ContextMethod::Gather;
+    if (p.cp_method_windowed == ContextMethod::UlyssesRing && (p.cp < 4 || heads % 2 != 0))
+      p.cp_method_windowed = ContextMethod::Ring;
+  }
+
+  // Other ops in every block; some blocks recompute nothing.
+  void layers_recompute(Recipe& r) {
+    r.memory.recompute_ops.clear();
+    for (int64_t layer = 0; layer < r.model.layers; ++layer) {
+      if (chance(1, 4)) continue;
+      config::RecomputeLayers entry{.layers = {layer}, .ops = {}};
+      for (const std::string_view name : config::recompute_classes())
+        if (chance(1, 3)) entry.ops.emplace_back(name);
+      if (chance(1, 5)) entry.ops = {"all"};
+      if (chance(1, 4)) entry.ops.emplace_back("blocks.*");
+      r.memory.recompute_layers.push_back(entry);
+    }
   }
 
   // Few ranks share the experts, so that copies of one are among the ranks of a gather before the backward

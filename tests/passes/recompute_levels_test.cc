@@ -6,8 +6,11 @@
 #include <limits>
 #include <set>
 
+#include "base/error.h"
 #include "graph/op.h"
+#include "graph/verify.h"
 #include "models/build.h"
+#include "passes/recompute.h"
 
 namespace quintet::passes {
 namespace {
@@ -150,6 +153,75 @@ TEST(Recompute, TheFirstBlocksOfEveryStage) {
   EXPECT_EQ(blocks({}), (std::set<int>{1, 2}));
   memory.recompute_first = 0;
   EXPECT_EQ(blocks({0, 0, 0, 1, 1, 1}), (std::set<int>{1, 2, 3, 4}));
+}
+
+// Of a chunk only the first block's input is kept: what its other blocks pass on is recomputed too.
+TEST(Recompute, ChunksOfSeveralBlocks) {
+  const graph::Graph g = tiny(config::Family::Llama, 5);
+  const auto kept_by_block = [&](int64_t chunk, const std::vector<int>& stages) {
+    const config::Memory memory{.recompute = config::RecomputeKind::Full, .recompute_chunk = chunk};
+    const graph::Graph out = recompute(g, chosen(g, memory, stages), chunks_of(g, memory, stages));
+    graph::verify(out, "recompute");
+    std::set<size_t> kept;  // results of the forward pass that the backward pass reads
+    for (const graph::Node& n : out.nodes())
+      for (const graph::ValueId v : n.inputs)
+        if (const graph::NodeId p = out.value(v).producer; p.valid() && n.phase != graph::Phase::F)
+          if (out.nodes()[p.index()].phase == graph::Phase::F) kept.insert(v.index());
+    std::vector<int> counts(6, 0);  // embedding, five blocks; not of the head
+    for (const size_t v : kept) {
+      const int block = out.nodes()[out.values()[v].producer.index()].block;
+      if (block < 6) ++counts[static_cast<size_t>(block)];
+    }
+    return counts;
+  };
+  using Counts = std::vector<int>;
+  EXPECT_EQ(kept_by_block(1, {}), (Counts{1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(kept_by_block(2, {}), (Counts{1, 0, 1, 0, 1, 1}));
+  EXPECT_EQ(kept_by_block(5, {}), (Counts{1, 0, 0, 0, 0, 1}));
+  // Chunks end where a stage ends: blocks 1 to 3 and 4 to 5.
+  EXPECT_EQ(kept_by_block(2, {0, 0, 0, 0, 1, 1, 1}), (Counts{1, 0, 1, 1, 0, 1}));
+}
+
+// What every block recomputes is what the whole model does under recompute_ops with the same words.
+TEST(Recompute, OtherOpsInEveryBlock) {
+  const graph::Graph g = tiny(config::Family::Llama, 4);
+  using config::RecomputeKind;
+  const auto marks_of = [&](const config::Memory& memory, int block) {
+    std::vector<size_t> list;
+    const Marks marks = chosen(g, memory);
+    for (size_t i = 0; i < marks.size(); ++i)
+      if (marks[i] && g.nodes()[i].block == block + 1) list.push_back(i);
+    return list;
+  };
+  const config::Memory memory{
+      .recompute = RecomputeKind::Selective,
+      .recompute_layers = {{{0, 2}, {"attention", "rope"}}, {{1}, {"all"}}, {{3}, {}}}};
+  const config::Memory words{.recompute = RecomputeKind::Selective, .recompute_ops = {"attention", "rope"}};
+  EXPECT_EQ(marks_of(memory, 0), marks_of(words, 0));
+  EXPECT_EQ(marks_of(memory, 2), marks_of(words, 2));
+  EXPECT_EQ(marks_of(memory, 1), marks_of({.recompute = RecomputeKind::Full}, 1));
+  EXPECT_EQ(marks_of(memory, 3), marks_of({.recompute = RecomputeKind::Selective}, 3));
+  EXPECT_FALSE(marks_of(memory, 0).empty());
+  EXPECT_NE(marks_of(memory, 0).size(), marks_of(memory, 1).size());
+  const config::Memory one{.recompute = RecomputeKind::Selective, .recompute_layers = {{{1}, {"norm"}}}};
+  EXPECT_FALSE(marks_of(one, 1).empty());
+  for (const int other : {0, 2, 3}) EXPECT_TRUE(marks_of(one, other).empty()) << "block " << other;
+}
+
+TEST(Recompute, OpsByTheNamesOfTheirWeights) {
+  const graph::Graph g = tiny(config::Family::Llama, 2);
+  const config::Memory memory{.recompute = config::RecomputeKind::Selective,
+                              .recompute_layers = {{{1}, {"*.up.weight", "blocks.1.ffn_norm.*"}}}};
+  const Marks marks = chosen(g, memory);
+  std::set<std::string> read;
+  for (size_t i = 0; i < marks.size(); ++i)
+    if (marks[i])
+      for (const graph::ValueId v : g.nodes()[i].inputs)
+        if (g.value(v).kind == graph::ValueKind::Param) read.insert(g.value(v).name);
+  EXPECT_EQ(read, (std::set<std::string>{"blocks.1.ffn.up.weight", "blocks.1.ffn_norm.weight"}));
+  const config::Memory wrong{.recompute = config::RecomputeKind::Selective,
+                             .recompute_layers = {{{0}, {"blocks.1.ffn.up.weight"}}}};
+  EXPECT_THROW(chosen(g, wrong), base::UserError);
 }
 
 }  // namespace

@@ -263,6 +263,40 @@ TEST(Plan, LinksAreThoseThatGroupsCross) {
   EXPECT_EQ(link_of(far, "tp"), "inner");
 }
 
+// Ranks of the first axis share the fast link, whichever it is, and the step takes as long as its links do.
+TEST(Plan, TheOrderOfAxesDecidesWhichLinkAGroupCrosses) {
+  const auto plan = [](const std::string& order) {
+    return make_plan(testing::small_llama({"parallel.tp=4", "parallel.dp_shard=2", "parallel.zero=1", order}),
+                     testing::small_cluster());
+  };
+  const auto link_of = [](const Report& r, const std::string& axes) {
+    std::string names;
+    for (const LinkBytes& l : r.time.links)
+      if (l.axes == axes) names += l.link;
+    return names;
+  };
+  const auto bytes_of = [](const Report& r) {
+    double bytes = 0;
+    for (const LinkBytes& l : r.time.links) bytes += l.bytes;
+    return bytes;
+  };
+  const Report near = plan("parallel.order='tp-dp-pp'"), far = plan("parallel.order='dp-tp-pp'"),
+               usual = plan("parallel.prefetch=1");
+  EXPECT_EQ(link_of(near, "tp"), "inner");
+  EXPECT_EQ(link_of(near, "dp_shard"), "outer");
+  EXPECT_EQ(link_of(far, "tp"), "outer");
+  EXPECT_EQ(link_of(far, "dp_shard"), "inner");
+  EXPECT_EQ(near.time.step, usual.time.step);
+  EXPECT_GT(far.time.step, near.time.step);
+  EXPECT_DOUBLE_EQ(bytes_of(far), bytes_of(near)) << "the same messages over other links";
+  ASSERT_EQ(far.warnings.size(), 1u);
+  EXPECT_EQ(
+      far.warnings[0],
+      "parallel.tp = 4 crosses the slow link (outer): the fast one joins 4 devices, and its ranks are 2 "
+      "apart; tp first in parallel.order would stay inside");
+  EXPECT_NE(to_text(far).find("order dp_shard-dp_replicate-tp"), std::string::npos) << to_text(far);
+}
+
 TEST(Plan, WarnsWhenTensorGroupsCrossTheSlowLink) {
   hardware::Cluster c = testing::small_cluster().cluster;  // fast links join four
   EXPECT_TRUE(layout_warnings({.dp_shard = 2, .tp = 4}, c).empty());

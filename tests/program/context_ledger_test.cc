@@ -144,6 +144,29 @@ TEST(ContextLedger, UlyssesTimesRingIsBoth) {
   EXPECT_DOUBLE_EQ(ring.sent, static_cast<double>(ring.count * row_bytes(2, kHeads / 2)));
 }
 
+// Two blocks, the second with a window: each exchanges as its own method does, and as it does alone.
+TEST(ContextLedger, WindowedBlocksHaveTheirOwnMethod) {
+  const auto with = [](const std::string& method, const std::string& windowed) {
+    return context(4, method,
+                   {"model.sliding_window=3", "model.full_attention_layers=[0]",
+                    "parallel.cp_method_windowed=" + windowed});
+  };
+  using graph::Phase;
+  for (const Phase phase : {Phase::F, Phase::B})
+    for (const auto& [method, windowed] : std::vector<std::pair<std::string, std::string>>{
+             {"ring", "gather"}, {"ring", "ulysses"}, {"ulysses", "ring"}, {"gather", "ulysses"}})
+      for (const CollectiveKind kind :
+           {CollectiveKind::Send, CollectiveKind::AllToAll, CollectiveKind::AllGather}) {
+        const Traffic both = in_step(with(method, windowed), kind, phase),
+                      full = in_step(context(4, method), kind, phase),
+                      narrow = in_step(context(4, windowed), kind, phase);
+        EXPECT_DOUBLE_EQ(both.sent, (full.sent + narrow.sent) / 2) << method << " and " << windowed;
+        EXPECT_EQ(2 * both.count, full.count + narrow.count) << method << " and " << windowed;
+      }
+  EXPECT_EQ(in_step(with("ring", "auto"), CollectiveKind::Send, Phase::F).count,
+            in_step(context(4, "ring"), CollectiveKind::Send, Phase::F).count);
+}
+
 // Forward the counts, the rows, their weights, and the results back; backward the gradient of the results
 // out, those of the rows and weights back. Sizes are the planned maxima. Latent experts send rows of their
 // own width in all of them.

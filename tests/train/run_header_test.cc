@@ -242,8 +242,14 @@ TEST(Header, SaysWhatIsRecomputed) {
   const SmallRun small;
   EXPECT_EQ(header(small, {}).find("recompute"), std::string::npos);
   EXPECT_CONTAINS(header(small, {"memory.recompute=full"}), "recompute    full: every block");
+  EXPECT_CONTAINS(header(small, {"memory.recompute=full", "memory.recompute_chunk=2"}),
+                  "recompute    full: chunks of 2 blocks, whose first one's input is kept");
   EXPECT_CONTAINS(header(small, {"memory.recompute=selective", "memory.recompute_ops=['norm']"}),
                   "recompute    selective: norm");
+  EXPECT_CONTAINS(header(small, {"memory.recompute=selective",
+                                 "memory.recompute_layers=[{layers=1, ops=['norm', 'rope']}]"}),
+                  "recompute    selective: block 1: norm, rope; the others nothing");
+  EXPECT_CONTAINS(header(small, {"parallel.order='dp-tp'"}), ", order dp_shard-dp_replicate-tp-cp-pp");
   EXPECT_CONTAINS(header(small, {"memory.recompute=fit", "memory.budget=1GiB"}),
                   "recompute    fit: nothing is recomputed, +0.0 % FLOPs, planned ");
   EXPECT_CONTAINS(header(small, {"memory.recompute=fit", "memory.budget=1GiB"}), " of 1.0 GiB");

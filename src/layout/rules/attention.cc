@@ -26,14 +26,14 @@ graph::Type with_dtype(graph::Type type, graph::DType dtype) {
 Attrs row_order_attrs(const RuleContext& c, const Node& node) {
   Attrs attrs = node.attrs;
   attrs.set("cp", int64_t{c.layout().context.ranks});
-  attrs.set("ulysses", int64_t{c.parts(c.layout().context.heads)});
+  attrs.set("ulysses", int64_t{c.parts(c.context_of(node).heads)});
   return attrs;
 }
 
 class Ring {
  public:
   Ring(RuleContext& context, const Divided& d)
-      : c_(context), d_(d), ring_(context.layout().context.rows), hops_(context.parts(ring_)) {}
+      : c_(context), d_(d), ring_(context.context_of(d.node).rows), hops_(context.parts(ring_)) {}
 
   void forward();
   void backward();
@@ -153,13 +153,13 @@ void Ring::backward() {  // do, q, k, v, o, lse, ... -> dq, dk, dv
 
 void attention(RuleContext& c, const Node& node) {
   const Divided d = c.divide(node);
-  if (c.layout().context.ring) return Ring(c, d).forward();
+  if (c.context_of(node).ring) return Ring(c, d).forward();
   c.emit_by_dims(d, row_order_attrs(c, node));
 }
 
 void attention_dx(RuleContext& c, const Node& node) {
   const Divided d = c.divide(node);
-  if (c.layout().context.ring) return Ring(c, d).backward();
+  if (c.context_of(node).ring) return Ring(c, d).backward();
   c.emit_by_dims(d, row_order_attrs(c, node));
 }
 
