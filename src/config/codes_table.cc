@@ -305,6 +305,24 @@ constexpr ProblemCode kCodes[] = {
      "parallel.world states how many ranks the layout has; the axes must multiply to it, and one of them may "
      "be -1.",
      "parallel.world=16", "parallel.world=8"},
+    {"Q1315", "parallel.reshard_experts requires parallel.zero = 3 and experts",
+     "Only ZeRO 3 shards parameters between uses, and the key is about expert weights alone.",
+     "parallel.reshard_experts=\"never\"", "parallel.reshard_experts=\"same\""},
+    {"Q1316", "parallel.zero_replicas requires parallel.zero > 0 and parallel.dp_replicate > 1",
+     "It shards the optimizer state, which ZeRO has sharded over dp_shard, over the replicas as well.",
+     "parallel.dp_replicate=2\nparallel.zero=0\nparallel.zero_replicas=1", "parallel.zero=1"},
+    {"Q1317", "parallel.group joins blocks for data ranks",
+     "A number counts blocks of the model; a size in bytes has a unit. With one data rank nothing is "
+     "gathered or reduced.",
+     "parallel.group=1000", "parallel.group=1"},
+    {"Q1318", "limits on gathered parameters require parallel.zero = 3",
+     "With less than ZeRO 3 every rank keeps all parameters whole, so there is nothing to limit or to "
+     "exempt.",
+     "parallel.zero=1\nparallel.persist_below=\"1MiB\"", "parallel.persist_below=0"},
+    {"Q1319", "parallel.gathered_limit requires parameters that are freed",
+     "Parameters that are kept from the forward to the backward pass exist at once, whatever the limit.",
+     "parallel.zero=3\nparallel.gathered_limit=\"1GiB\"\nparallel.reshard_after_forward=false",
+     "parallel.reshard_after_forward=true"},
     {"Q1320", "parallel.schedule is a known schedule",
      "parallel.schedule is the name of a pipeline schedule, or file:PATH for one of your own "
      "(docs/schedules.md).",

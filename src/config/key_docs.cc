@@ -46,6 +46,7 @@ std::string type_name() {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return "string or list of strings";
   if constexpr (std::is_same_v<T, base::Bytes>) return "bytes, or a size like \"6GiB\"";
   if constexpr (std::is_same_v<T, ReshardAfterForward>) return "true, false or a number of ranks";
+  if constexpr (std::is_same_v<T, Grouping>) return "blocks, a size like \"64MiB\", or \"auto\"";
   if constexpr (std::is_same_v<T, LossScale>) return "number or \"dynamic\"";
   if constexpr (std::is_same_v<T, Length>) return "steps, fraction of the run, or \"2B tokens\"";
   if constexpr (std::is_same_v<T, SaveInterval>) return "steps, a time like \"10min\", or \"auto\"";

@@ -283,12 +283,30 @@ constexpr KeyDoc kKeys[] = {
     {"parallel.dp_shard", "Data ranks that share the state as `zero` says (FSDP).", "8"},
     {"parallel.zero",
      "What dp_shard x cp ranks shard: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters.", "3"},
+    {"parallel.zero_replicas",
+     "What dp_replicate ranks shard on top: 0 nothing, 1 the optimizer state. Gradients and parameters stay "
+     "as zero says.",
+     "1"},
     {"parallel.tp", "Tensor parallel: ranks that share every matmul.", "4"},
     {"parallel.sequence_parallel", "Shard the token rows between matmuls over the tensor ranks.", "true"},
     {"parallel.reshard_after_forward",
      "zero 3: free gathered parameters between forward and backward (true), keep them (false), or keep them "
      "sharded over this many ranks.",
      "false"},
+    {"parallel.reshard_experts",
+     "zero 3: the same for expert weights alone: as reshard_after_forward, always freed, or never.",
+     "\"never\""},
+    {"parallel.group",
+     "Blocks whose parameters one collective gathers and whose gradients one collective reduces: a number of "
+     "blocks, or bytes of parameters (a larger block is split); auto: one block.",
+     "\"256MiB\""},
+    {"parallel.gathered_limit",
+     "zero 3: bytes of gathered parameters that exist at once on a rank; groups are prefetched later to stay "
+     "below. 0: no limit.",
+     "\"2GiB\""},
+    {"parallel.persist_below",
+     "zero 3: groups of fewer bytes of parameters stay whole on every rank and are gathered once a step.",
+     "\"1MiB\""},
     {"parallel.prefetch", "zero 3: parameter groups gathered ahead of their use.", "2"},
     {"parallel.gradient_blocks",
      "zero 2 and 3: blocks whose whole gradients exist at once. With 2 a block is computed while the "

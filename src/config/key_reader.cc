@@ -144,6 +144,20 @@ class Reader {
     else
       wrong(key, node, "true, false or a number of ranks");
   }
+  void read(const char* key, const toml::node& node, Grouping& field) {
+    using Kind = Grouping::Kind;
+    const auto blocks = node.value_exact<int64_t>();
+    const auto text = node.value_exact<std::string>();
+    const auto bytes = text ? parse_byte_size(*text) : std::nullopt;
+    if (blocks && *blocks >= 1)
+      field = {Kind::Blocks, *blocks};
+    else if (text && *text == "auto")
+      field = {};
+    else if (bytes && *bytes >= 1)
+      field = {Kind::Bytes, *bytes};
+    else
+      wrong(key, node, "a number of blocks, a size like \"64MiB\", or \"auto\"", "1");
+  }
   void read(const char* key, const toml::node& node, DimAxes& field) {
     const toml::table* table = node.as_table();
     if (table == nullptr) return wrong(key, node, "a table of dims and axes", "{ channels = \"tp\" }");

@@ -119,6 +119,11 @@ struct Names<DropPolicy> {
        {DropPolicy::Random, "random"}}};
 };
 template <>
+struct Names<ReshardExperts> {
+  static constexpr std::array<std::pair<ReshardExperts, std::string_view>, 3> kTable = {
+      {{ReshardExperts::Same, "same"}, {ReshardExperts::Always, "always"}, {ReshardExperts::Never, "never"}}};
+};
+template <>
 struct Names<ContextMethod> {
   static constexpr std::array<std::pair<ContextMethod, std::string_view>, 5> kTable = {
       {{ContextMethod::Auto, "auto"},

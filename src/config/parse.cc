@@ -183,8 +183,17 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
     // These follow from it.
     const std::string why = "parallel.dp_shard = 1: nothing is sharded";
     idle("parallel.reshard_after_forward", p.reshard_after_forward, neutral.reshard_after_forward, why);
+    idle("parallel.reshard_experts", p.reshard_experts, neutral.reshard_experts, why);
+    idle("parallel.zero_replicas", p.zero_replicas, neutral.zero_replicas, why);
+    idle("parallel.gathered_limit", p.gathered_limit, neutral.gathered_limit, why);
+    idle("parallel.persist_below", p.persist_below, neutral.persist_below, why);
     if (p.prefetch > 1) idle("parallel.prefetch", p.prefetch, neutral.prefetch, why);
     idle("parallel.gradient_blocks", p.gradient_blocks, neutral.gradient_blocks, why);
+  }
+  if (alone(p.dp_replicate)) {
+    idle("parallel.zero_replicas", p.zero_replicas, neutral.zero_replicas, "parallel.dp_replicate = 1");
+    if (alone(p.dp_shard) && alone(p.cp))
+      idle("parallel.group", p.group, neutral.group, "one data rank: nothing is gathered or reduced");
   }
   if (alone(p.tp)) idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
   if (alone(p.cp)) {

@@ -65,6 +65,10 @@ std::string toml_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return toml_value(v.ranks);
   return toml_value(v.kind == ReshardAfterForward::Kind::Yes);
 }
+std::string toml_value(const Grouping& v) {
+  if (v.kind == Grouping::Kind::Blocks) return toml_value(v.size);
+  return toml_text(v.kind == Grouping::Kind::Auto ? "auto" : byte_size_text(v.size));
+}
 std::string toml_value(const LossScale& v) { return v.dynamic ? toml_text("dynamic") : toml_value(v.value); }
 std::string toml_value(const Length& v) {
   if (v.unit == Length::Unit::Fraction) return toml_value(v.value);
@@ -145,6 +149,10 @@ Json json_value(const std::vector<RecomputeLayers>& v) {
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
   return v.kind == ReshardAfterForward::Kind::Yes;
+}
+Json json_value(const Grouping& v) {
+  if (v.kind == Grouping::Kind::Blocks) return v.size;
+  return v.kind == Grouping::Kind::Auto ? std::string("auto") : byte_size_text(v.size);
 }
 Json json_value(const Length& v) {
   if (v.unit == Length::Unit::Fraction) return v.value;

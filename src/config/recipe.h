@@ -353,6 +353,28 @@ struct ReshardAfterForward {
   bool operator==(const ReshardAfterForward&) const = default;
 };
 
+// The same for expert weights alone.
+enum class ReshardExperts : uint8_t {
+  Same,    // as reshard_after_forward says
+  Always,  // Kind::Yes
+  Never,   // Kind::No
+};
+
+// How many blocks share a parameter group, whose parameters one collective gathers and whose gradients one
+// collective reduces. The embedding and the head are never joined with blocks, nor are virtual stages.
+struct Grouping {
+  enum class Kind : uint8_t {
+    Auto,    // one block
+    Blocks,  // up to `size` blocks
+    // Blocks as long as their parameters take at most `size` bytes where they are used, dense and expert
+    // weights apart; a block that takes more is split between its parameters.
+    Bytes,
+  };
+  Kind kind = Kind::Auto;
+  int64_t size = 0;
+  bool operator==(const Grouping&) const = default;
+};
+
 // How attention handles sequences that are sharded over cp ranks.
 enum class ContextMethod : uint8_t {
   Auto,         // derived, see context_parallel.h; never in a resolved recipe with cp > 1
@@ -376,10 +398,15 @@ struct Parallel {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
   int64_t zero = 0;  // sharded over dp_shard x cp: 0 nothing, 1 optimizer state, 2 + gradients, 3 + weights
+  int64_t zero_replicas = 0;  // sharded over dp_replicate as well: 0 nothing, 1 optimizer state
   int64_t tp = 1;
   bool sequence_parallel = false;
   ReshardAfterForward reshard_after_forward;
-  int64_t prefetch = 1;  // parameter groups gathered ahead of their use
+  ReshardExperts reshard_experts = ReshardExperts::Same;
+  Grouping group;
+  int64_t prefetch = 1;        // parameter groups gathered ahead of their use
+  base::Bytes gathered_limit;  // zero 3: gathered parameters that exist at once on a rank; 0 = no limit
+  base::Bytes persist_below;   // zero 3: smaller groups stay whole on every rank
   // zero 2 and 3: blocks whose whole gradients exist at once. With 2 the next block is computed while the
   // last one is reduced; with 1 it waits for the bytes.
   int64_t gradient_blocks = 2;

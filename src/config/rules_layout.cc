@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/byte_size.h"
 #include "config/nearest.h"
 #include "config/resolve.h"
 #include "config/rule.h"
@@ -137,6 +138,68 @@ void reshard_ranks_divide(const Recipe& r, const Fail& fail) {
        legal.empty() ? "true" : legal + " or true");
 }
 
+void reshard_experts_needs_experts(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.zero != 3)
+    idle(fail, "parallel.reshard_experts", p.reshard_experts, ReshardExperts::Same,
+         fmt::format("with parallel.zero = {}: only zero 3 stores parameters in shards", p.zero));
+  else if (r.model.moe.experts == 0)
+    idle(fail, "parallel.reshard_experts", p.reshard_experts, ReshardExperts::Same,
+         "on a model without experts");
+}
+
+void zero_replicas_need_both(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.zero == 0)
+    idle(fail, "parallel.zero_replicas", p.zero_replicas, int64_t{0},
+         "with parallel.zero = 0, which shards nothing");
+  else if (p.dp_replicate == 1)
+    idle(fail, "parallel.zero_replicas", p.zero_replicas, int64_t{0}, "with parallel.dp_replicate = 1");
+}
+
+void group_is_in_reach(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const Grouping& g = p.group;
+  if (g.kind == Grouping::Kind::Auto) return;
+  const bool blocks = g.kind == Grouping::Kind::Blocks;
+  const std::string text = blocks ? fmt::format("{}", g.size) : fmt::format("\"{}\"", byte_size_text(g.size));
+  if (p.dp() * p.cp == 1)
+    return fail("parallel.group",
+                text + " has no effect with one data rank, where nothing is gathered or reduced", "\"auto\"");
+  if (blocks && r.model.family != Family::Custom && g.size > r.model.layers)
+    fail("parallel.group",
+         fmt::format("{} blocks are more than model.layers {}; a size has a unit, as in \"64MiB\"", g.size,
+                     r.model.layers),
+         fmt::format("{}", r.model.layers));
+}
+
+// Zero 3 alone gathers parameters for every pass.
+void gathered_limits_need_zero_3(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const auto refuse = [&](const char* key, base::Bytes value, const std::string& why, const char* near) {
+    if (value.value > 0)
+      fail(key, fmt::format("\"{}\" has no effect {}", byte_size_text(value.value), why), near);
+  };
+  if (p.zero != 3) {
+    const std::string why = fmt::format("with parallel.zero = {}, which keeps whole parameters", p.zero);
+    refuse("parallel.gathered_limit", p.gathered_limit, why, "0, or zero 3");
+    refuse("parallel.persist_below", p.persist_below, why, "0, or zero 3");
+  }
+}
+
+void gathered_limit_frees(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const bool experts = p.reshard_experts == ReshardExperts::Never;
+  const bool kept = p.reshard_after_forward.kind == ReshardAfterForward::Kind::No || experts;
+  if (p.zero == 3 && p.gathered_limit.value > 0 && kept)
+    fail("parallel.gathered_limit",
+         fmt::format(
+             "\"{}\" limits gathered parameters, but {} keeps them until the backward pass",
+             byte_size_text(p.gathered_limit.value),
+             experts ? "parallel.reshard_experts = \"never\"" : "parallel.reshard_after_forward = false"),
+         experts ? "0, or reshard_experts \"always\"" : "0, or reshard_after_forward true");
+}
+
 void prefetch_needs_zero(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.zero == 0 && p.prefetch > 1)
@@ -188,6 +251,23 @@ std::vector<Rule> layout_rules() {
       {"parallel.reshard_after_forward divides dp_shard x cp",
        {"parallel.zero", "parallel.reshard_after_forward", "parallel.dp_shard", "parallel.cp"},
        reshard_ranks_divide},
+      {"parallel.reshard_experts requires parallel.zero = 3 and experts",
+       {"parallel.zero", "parallel.reshard_experts", "model.moe.experts"},
+       reshard_experts_needs_experts},
+      {"parallel.zero_replicas requires parallel.zero > 0 and parallel.dp_replicate > 1",
+       {"parallel.zero", "parallel.zero_replicas", "parallel.dp_replicate"},
+       zero_replicas_need_both},
+      {"parallel.group joins blocks for data ranks",
+       {"parallel.group", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "model.layers",
+        "model.family"},
+       group_is_in_reach},
+      {"limits on gathered parameters require parallel.zero = 3",
+       {"parallel.zero", "parallel.gathered_limit", "parallel.persist_below"},
+       gathered_limits_need_zero_3},
+      {"parallel.gathered_limit requires parameters that are freed",
+       {"parallel.zero", "parallel.gathered_limit", "parallel.reshard_after_forward",
+        "parallel.reshard_experts"},
+       gathered_limit_frees},
       {"parallel.prefetch requires parallel.zero > 0",
        {"parallel.zero", "parallel.prefetch"},
        prefetch_needs_zero},

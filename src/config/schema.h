@@ -186,10 +186,15 @@ void for_each_key(R& r, V&& v) {
   v("parallel.dp_replicate", p.dp_replicate, kAxis);
   v("parallel.dp_shard", p.dp_shard, kAxis);
   v("parallel.zero", p.zero, Limits{0, 3});
+  v("parallel.zero_replicas", p.zero_replicas, Limits{0, 1});
   v("parallel.tp", p.tp, kAxis);
   v("parallel.sequence_parallel", p.sequence_parallel);
   v("parallel.reshard_after_forward", p.reshard_after_forward);
+  v("parallel.reshard_experts", p.reshard_experts);
+  v("parallel.group", p.group);
   v("parallel.prefetch", p.prefetch, Limits{0, 1024});
+  v("parallel.gathered_limit", p.gathered_limit);
+  v("parallel.persist_below", p.persist_below);
   v("parallel.gradient_blocks", p.gradient_blocks, Limits{1, 2});
   v("parallel.pp", p.pp, kAxis);
   v("parallel.schedule", p.schedule);

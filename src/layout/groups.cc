@@ -39,6 +39,91 @@ void require_whole_blocks(const Segment& s, int64_t block) {
   }
 }
 
+// Appends a block's parameters of one kind to the groups, as Layout::grouping says.
+class Grouper {
+ public:
+  Grouper(const config::Grouping& grouping, const Stages& stages, int num_blocks)
+      : grouping_(grouping), stages_(stages), num_blocks_(num_blocks) {}
+
+  void add(std::vector<Group>& groups, int block, const std::string& kind, bool trainable,
+           const DataAtoms& data, std::vector<Segment> segments) {
+    if (segments.empty()) return;
+    const int64_t bytes = bytes_of(segments);
+    const auto open = open_.find(kind);
+    if (open != open_.end() && joins(groups[open->second.group], open->second, block, bytes)) {
+      Group& group = groups[open->second.group];
+      group.last_block = block;
+      group.name = fmt::format("blocks{}-{}{}", group.block, block, kind);
+      group.segments.insert(group.segments.end(), std::make_move_iterator(segments.begin()),
+                            std::make_move_iterator(segments.end()));
+      open->second.bytes += bytes;
+      ++open->second.blocks;
+      return;
+    }
+    std::vector<std::vector<Segment>> parts = split(std::move(segments));
+    for (size_t i = 0; i < parts.size(); ++i)
+      groups.push_back({.name = fmt::format("block{}{}", block, kind) +
+                                (parts.size() > 1 ? fmt::format(".part{}", i) : ""),
+                        .block = block,
+                        .last_block = block,
+                        .trainable = trainable,
+                        .data = data,
+                        .segments = std::move(parts[i]),
+                        .shared_by = {}});
+    open_[kind] = {.group = groups.size() - 1, .bytes = bytes, .blocks = 1};
+  }
+
+ private:
+  struct Open {
+    size_t group = 0;
+    int64_t bytes = 0, blocks = 0;
+  };
+
+  static int64_t bytes_of(const std::vector<Segment>& segments) {
+    int64_t bytes = 0;
+    for (const Segment& s : segments) bytes += s.local.bytes();
+    return bytes;
+  }
+
+  // The embedding and the head are used at both ends of a pass, and virtual stages at different times.
+  bool is_joined(int block) const { return block > 0 && block + 1 < num_blocks_; }
+  bool joins(const Group& group, const Open& open, int block, int64_t bytes) const {
+    if (!is_joined(group.block) || !is_joined(block)) return false;
+    const auto stage = [&](int b) { return stages_.of_block[static_cast<size_t>(b)]; };
+    if (stage(group.block) != stage(block)) return false;
+    switch (grouping_.kind) {
+      case config::Grouping::Kind::Auto:
+        return false;
+      case config::Grouping::Kind::Blocks:
+        return open.blocks < grouping_.size;
+      case config::Grouping::Kind::Bytes:
+        return open.bytes + bytes <= grouping_.size;
+    }
+    return false;
+  }
+
+  // In the order of the model; a parameter is never split.
+  std::vector<std::vector<Segment>> split(std::vector<Segment> segments) const {
+    std::vector<std::vector<Segment>> parts(1);
+    int64_t bytes = 0;
+    for (Segment& s : segments) {
+      const int64_t more = s.local.bytes();
+      if (grouping_.kind == config::Grouping::Kind::Bytes && bytes > 0 && bytes + more > grouping_.size) {
+        parts.emplace_back();
+        bytes = 0;
+      }
+      bytes += more;
+      parts.back().push_back(std::move(s));
+    }
+    return parts;
+  }
+
+  const config::Grouping& grouping_;
+  const Stages& stages_;
+  const int num_blocks_;
+  std::map<std::string, Open> open_;  // by kind: the group that the next block may join
+};
+
 }  // namespace
 
 int64_t padded_count(int64_t used, int64_t shards, int64_t block) {
@@ -78,9 +163,8 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
     return s;
   };
 
-  std::vector<Group> groups;
-  const auto add = [&](Group group) {
-    if (group.segments.empty()) return;
+  // Segments to offsets, in the group's final order.
+  const auto finish = [&](Group& group) {
     std::stable_sort(group.segments.begin(), group.segments.end(),
                      [](const Segment& a, const Segment& b) { return a.extra_partial > b.extra_partial; });
     int64_t block = 1;
@@ -93,8 +177,10 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       s.offset = round_up(group.used, std::max(kSegmentAlign, block));
       group.used = s.offset + s.count;
     }
-    group.count = padded_count(group.used, mesh.size(group.data.shard), block);
-    groups.push_back(std::move(group));
+    const int ranges = mesh.size(group.data.shard) * mesh.size(group.data.outer);
+    group.count = padded_count(group.used, ranges, block);
+    const bool persists = group.parameter_bytes() < layout.persist_below && !group.data.shard.empty();
+    group.zero = persists ? std::min(layout.zero, 2) : layout.zero;
   };
 
   const auto class_of = [&](const graph::Param& p) {
@@ -113,44 +199,55 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
     for (const int block : blocks) ranks.insert(stages.rank_of_block(block));
     if (ranks.size() > 1) holders[param].assign(ranks.begin(), ranks.end());
   }
+  Grouper grouper(layout.grouping, stages, logical.num_blocks);
+  std::vector<Group> groups;
   for (int block = 0; block < logical.num_blocks; ++block) {
     if (stages.rank_of_block(block) == stage_rank)
       for (const bool trainable : {true, false})
         for (const bool expert : {false, true})
           for (const std::string& name : class_names) {
-            Group group{.name = fmt::format("block{}{}{}{}{}", block, expert ? ".experts" : "",
-                                            trainable ? "" : ".frozen", name.empty() ? "" : ".", name),
-                        .block = block,
-                        .trainable = trainable,
-                        .data = expert ? layout.expert : layout.dense,
-                        .segments = {},
-                        .shared_by = {}};
+            std::vector<Segment> segments;
             for (const graph::Param& p : local.graph.params())
               if (p.block == block && p.trainable == trainable && !holders.contains(p.value) &&
                   is_expert_param(local.graph.type(p.value)) == expert && class_of(p) == name)
-                group.segments.push_back(segment_of(p));
-            add(std::move(group));
+                segments.push_back(segment_of(p));
+            const std::string kind = fmt::format("{}{}{}{}", expert ? ".experts" : "",
+                                                 trainable ? "" : ".frozen", name.empty() ? "" : ".", name);
+            grouper.add(groups, block, kind, trainable, expert ? layout.expert : layout.dense,
+                        std::move(segments));
           }
     for (const graph::Param& p : local.graph.params()) {
       const auto shared = holders.find(p.value);
       if (p.block != block || shared == holders.end()) continue;
       if (std::find(shared->second.begin(), shared->second.end(), stage_rank) == shared->second.end())
         continue;
-      add({.name = "shared." + local.graph.value(p.value).name,
-           .block = block,
-           .trainable = p.trainable,
-           .data = data_of(p),
-           .segments = {segment_of(p)},
-           .shared_by = shared->second});
+      groups.push_back({.name = "shared." + local.graph.value(p.value).name,
+                        .block = block,
+                        .last_block = block,
+                        .trainable = p.trainable,
+                        .data = data_of(p),
+                        .segments = {segment_of(p)},
+                        .shared_by = shared->second});
     }
   }
+  for (Group& group : groups) finish(group);
   return groups;
 }
 
-AtomList Group::replicas(const Segment& segment, int zero) const {
+AtomList Group::divided_by() const {
   // Frozen parameters have no state to shard, until zero 3 shards the parameters themselves.
-  const bool divided = trainable || zero == 3;
-  return set_union(segment.replicated, divided ? without(data.all, data.shard) : data.all);
+  if (trainable) return data.state();
+  return zero == 3 ? data.shard : AtomList();
+}
+
+AtomList Group::replicas(const Segment& segment) const {
+  return set_union(segment.replicated, without(data.all, divided_by()));
+}
+
+int64_t Group::parameter_bytes() const {
+  int64_t bytes = 0;
+  for (const Segment& s : segments) bytes += s.local.bytes();
+  return bytes;
 }
 
 GlobalIndex::GlobalIndex(const Segment& s, const Mesh& mesh, RankId rank) {

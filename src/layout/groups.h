@@ -1,5 +1,5 @@
-// Parameter groups: the parameters of one block as one flat buffer, so that one collective gathers or reduces
-// them all without copies. A group's local elements (after tensor parallelism) are stored parameter after
+// Parameter groups: the parameters of one or more blocks as one flat buffer, so that one collective gathers
+// or reduces them all without copies. Local elements (after tensor parallelism) are stored parameter after
 // parameter; ZeRO splits the flat buffer into equal ranges over the shard atoms, with padding at the end.
 #pragma once
 
@@ -27,10 +27,13 @@ struct Segment {
 };
 
 struct Group {
-  std::string name;  // "block3", "block3.experts", "block3.frozen", or "block3.lion" and "block3.adamw"
-  int block = 0;
+  // "block3", "block3.experts", "block3.frozen", or "block3.lion" and "block3.adamw"; "blocks3-6" of several
+  // blocks, "block3.part1" of a block that is split.
+  std::string name;
+  int block = 0, last_block = 0;
   bool trainable = true;
-  DataAtoms data;                 // where gradients are summed and state is stored in shards
+  int zero = 0;    // Layout::zero, or 2 where a group stays whole under zero 3 (Layout::persist_below)
+  DataAtoms data;  // where gradients are summed and state is stored in shards
   std::vector<Segment> segments;  // those with extra_partial first, so that they are one range
   int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
   int64_t used = 0;               // flat elements in segments or between them
@@ -41,8 +44,11 @@ struct Group {
   std::vector<int> shared_by;  // pipeline ranks
 
   int64_t shard_count(int shards) const { return count / shards; }
+  // The atoms over which this rank's range of a state is cut: of the optimizer for trained parameters.
+  AtomList divided_by() const;
   // The ranks that hold the same elements of a segment's state as this one.
-  AtomList replicas(const Segment& segment, int zero) const;
+  AtomList replicas(const Segment& segment) const;
+  int64_t parameter_bytes() const;  // on a rank, before ZeRO
 };
 
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.
@@ -52,10 +58,11 @@ inline constexpr int64_t kSegmentAlign = 8;
 // several elements.
 int64_t padded_count(int64_t used, int64_t shards, int64_t block = 1);
 
-// The groups that pipeline rank `stage_rank` holds. Parameters of different storage classes are never in one
-// group: its states are those of every parameter in it. Where states have blocks, parameters and shards begin
-// at multiples of them; UserError where a rank's part of a parameter begins or ends inside a block, so that
-// blocks are the same in every layout.
+// The groups that pipeline rank `stage_rank` holds, as Layout::grouping joins or splits blocks; the first and
+// the last block (embedding and head) and virtual stages are never joined with others. Parameters of
+// different storage classes are never in one group: its states are those of every parameter in it. Where
+// states have blocks, parameters and shards begin at multiples of them; UserError where a rank's part of a
+// parameter begins or ends inside a block, so that blocks are the same in every layout.
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
                                const Stages& stages, int stage_rank,
                                const graph::StorageClasses& classes = {},

@@ -170,7 +170,13 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
   set(Dim::Routed, layout.experts.edp);
 
   layout.zero = static_cast<int>(p.zero);
-  layout.keep_gathered = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
+  layout.dense.keep = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
+  layout.expert.keep = p.reshard_experts == config::ReshardExperts::Same
+                           ? layout.dense.keep
+                           : p.reshard_experts == config::ReshardExperts::Never;
+  layout.grouping = p.group;
+  layout.gathered_limit = p.gathered_limit.value;
+  layout.persist_below = p.persist_below.value;
   layout.prefetch = static_cast<int>(p.prefetch);
   layout.gradient_blocks = p.zero >= 2 ? static_cast<int>(p.gradient_blocks) : 1;
   layout.dense.all = in_mesh_order(layout.data());
@@ -179,11 +185,16 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
     layout.dense.shard = without(layout.dense.all, layout.replicate);
     layout.expert.shard = without(layout.expert.all, layout.replicate);
   }
+  if (p.zero_replicas >= 1)
+    for (DataAtoms* data : {&layout.dense, &layout.expert})
+      data->outer = intersection(data->all, layout.replicate);
   if (p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks) {
     for (const config::RankBlock& block : config::reshard_blocks(p))
       layout.dense.reshard = concat(layout.dense.reshard, atoms_between(mesh, block.inner, block.outer));
     // Copies of an expert on the same ranks; where there is none, experts are resharded over all.
-    layout.expert.reshard = intersection(layout.expert.all, concat(layout.tensor, layout.dense.reshard));
+    if (p.reshard_experts == config::ReshardExperts::Same)
+      layout.expert.reshard =
+          intersection(layout.expert.all, concat(layout.tensor, layout.dense.reshard));
   }
   return layout;
 }
@@ -201,7 +212,7 @@ Placement param_placement(const Layout& layout, const graph::Type& type) {
 
 Placement storage_of(const Layout& layout, const graph::Type& type) {
   Placement p = param_placement(layout, type);
-  p.flat = (is_expert_param(type) ? layout.expert : layout.dense).shard;
+  p.flat = (is_expert_param(type) ? layout.expert : layout.dense).state();
   return p;
 }
 

@@ -32,8 +32,12 @@ struct ExpertMesh {
 // shards.
 struct DataAtoms {
   AtomList all;
-  AtomList shard;    // zero >= 1; empty for zero 0
-  AtomList reshard;  // the inner part of `shard` that keeps a copy between forward and backward; empty: none
+  AtomList shard;     // zero >= 1; empty for zero 0
+  AtomList outer;     // replicas that divide the optimizer state of a shard further; empty: none do
+  AtomList reshard;   // the inner part of `shard` that keeps a copy between forward and backward; empty: none
+  bool keep = false;  // zero 3: gathered parameters are kept from forward to backward
+
+  AtomList state() const { return concat(shard, outer); }  // a range of the optimizer state each, in order
 };
 
 struct Layout {
@@ -49,8 +53,9 @@ struct Layout {
   ExpertMesh experts;
   DataAtoms dense, expert;  // of ordinary parameters, and of expert weights
   int zero = 0;
-  bool keep_gathered = false;  // zero 3 with reshard_after_forward = false
   int prefetch = 1;
+  config::Grouping grouping;
+  int64_t gathered_limit = 0, persist_below = 0;  // zero 3: bytes, 0 = none
   int gradient_blocks = 1;  // zero 2 and 3: blocks whose whole gradients may exist at once
 
   const AtomList& atoms(graph::Dim d) const {

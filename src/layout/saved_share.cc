@@ -22,15 +22,14 @@ bool is_padded(const GlobalIndex& global) {
 }  // namespace
 
 ElementRange own_range(const Group& group, const Layout& layout, RankId rank) {
-  // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
-  if (!group.trainable && layout.zero < 3) return {0, group.count};
-  const int64_t range = group.shard_count(layout.mesh.size(group.data.shard));
-  return {layout.mesh.index(rank, group.data.shard) * range, range};
+  const AtomList atoms = group.divided_by();
+  const int64_t range = group.shard_count(layout.mesh.size(atoms));
+  return {layout.mesh.index(rank, atoms) * range, range};
 }
 
 Copies copies_of(const Group& group, const Segment& segment, const Layout& layout, RankId rank) {
   const Mesh& mesh = layout.mesh;
-  const AtomList atoms = group.replicas(segment, layout.zero);
+  const AtomList atoms = group.replicas(segment);
   Copies copies{.place = mesh.index(rank, atoms), .count = mesh.size(atoms)};
   const std::vector<int>& shared_by = group.shared_by;
   if (shared_by.empty()) return copies;

@@ -49,6 +49,10 @@ StateRows rows_of(const std::vector<graph::StateDecl>& states, std::string_view 
   return it == declared.end() ? StateRows() : it->second;
 }
 
+bool is_optimizer(graph::Role role) {
+  return role == graph::Role::Master || role == graph::Role::Moment || role == graph::Role::Ema;
+}
+
 bool is_divided(graph::Role role, int zero) {
   switch (role) {
     case graph::Role::Weight:
@@ -68,7 +72,8 @@ bool is_divided(graph::Role role, int zero) {
 }
 
 int64_t local_count(const StateRow& state, const GroupStorage& storage) {
-  return is_divided(state.role, storage.zero) ? storage.elements / storage.shards : storage.elements;
+  if (!is_divided(state.role, storage.zero)) return storage.elements;
+  return storage.elements / storage.shards / (is_optimizer(state.role) ? storage.outer : 1);
 }
 
 int64_t local_bytes(const StateRow& state, const GroupStorage& storage) {

@@ -32,7 +32,10 @@ struct GroupStorage {
   int64_t elements = 0;  // on a rank before ZeRO, padding included (padded_count)
   int64_t shards = 1;
   int zero = 0;
+  int64_t outer = 1;  // ranks that divide a shard's optimizer state further (DataAtoms::outer)
 };
+// Whether a state of this role is the optimizer's, which DataAtoms::outer divides too.
+bool is_optimizer(graph::Role role);
 // Whether ZeRO shards a state of this role. Frozen parameters have only weights.
 bool is_divided(graph::Role role, int zero);
 // A rank's number of elements of a state.

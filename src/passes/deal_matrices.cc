@@ -63,8 +63,9 @@ class Dealer {
     QUINTET_CHECK(rows.local * mesh_.size(rows.atoms) == rows.whole &&
                       columns.local * mesh_.size(columns.atoms) == columns.whole,
                   "{} is not divided evenly", s.name);
-    const Key key{g.data.shard.empty() ? g.data.all : AtomList{},
-                  layout::set_union(layout::set_union(rows.atoms, columns.atoms), g.data.shard),
+    const AtomList ranges = g.data.state();
+    const Key key{ranges.empty() ? g.data.all : AtomList{},
+                  layout::set_union(layout::set_union(rows.atoms, columns.atoms), ranges),
                   g.shared_by.empty() ? -1 : p.group};
     MatrixWindow& w = window(key, g.block);
     if (w.groups.empty() || w.groups.back() != p.group) w.groups.push_back(p.group);

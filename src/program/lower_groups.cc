@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "layout/saved_share.h"
 #include "layout/state_table.h"
 #include "program/lowering.h"
@@ -37,8 +38,14 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     Storage& own = storage_[i];
     std::tie(own.first, own.count) = range_of(static_cast<int>(i), o.rank);
     const int shards = layout.mesh.size(g.data.shard);
+    const layout::GroupStorage at{
+        .elements = g.count, .shards = shards, .zero = g.zero, .outer = layout.mesh.size(g.data.outer)};
+    // The first element that the buffer of a state has.
+    const auto first_of = [&](graph::Role role) {
+      if (!layout::is_divided(role, g.zero)) return int64_t{0};
+      return layout::is_optimizer(role) ? own.first : shard_first(g);
+    };
     for (const layout::StateRow& row : table[i]) {
-      const layout::GroupStorage at{.elements = g.count, .shards = shards, .zero = layout.zero};
       const bool gradient = row.role == graph::Role::Gradient, split = row.encoding == graph::Encoding::Split;
       GroupSlot slot{.group = static_cast<int>(i),
                      .role = row.role,
@@ -51,15 +58,13 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
       slot.buffer = emitter.add_buffer(fmt::format("{}.{}", g.name, split ? "remainder" : row.slot),
                                        layout::local_bytes(row, at), memory_class_of(row.role),
                                        gradient ? grad_scope : Scope::Persistent);
-      // The buffer holds the whole group or the rank's own range.
-      if (!layout::is_divided(row.role, layout.zero)) slot.offset_bytes = size_bytes(own.first, row.stored);
+      slot.offset_bytes = size_bytes(own.first - first_of(row.role), row.stored);
       if (row.role == graph::Role::Weight) own.param = slot.buffer;
       if (gradient) own.grad = slot.buffer;
       if (split) {  // the weight has the upper halves
         slot.lower = slot.buffer;
         slot.buffer = own.param;
-        const bool whole = !layout::is_divided(graph::Role::Weight, layout.zero);
-        slot.offset_bytes = whole ? size_bytes(own.first, o.compute) : 0;
+        slot.offset_bytes = size_bytes(own.first - first_of(graph::Role::Weight), o.compute);
       }
       emitter.program().slots.push_back(std::move(slot));
     }
@@ -76,14 +81,29 @@ std::pair<int64_t, int64_t> GroupLowering::range_of(int group, RankId rank) cons
   return {first, count};
 }
 
+int64_t GroupLowering::shard_first(const Group& g) const {
+  const layout::Mesh& mesh = emitter_.mesh();
+  return mesh.index(emitter_.rank(), g.data.shard) * g.shard_count(mesh.size(g.data.shard));
+}
+
+bool GroupLowering::in_place(int group) const {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  return g.zero < 3 || g.data.shard.empty();
+}
+
 bool GroupLowering::gathered(int group) const {
   const Group& g = groups_[static_cast<size_t>(group)];
-  return !g.data.shard.empty() && (emitter_.layout().zero == 3 || g.trainable);
+  return !in_place(group) || (g.trainable && !g.data.state().empty());
+}
+
+int64_t GroupLowering::gathered_bytes(const Run& run) const {
+  return in_place(run.group)
+             ? 0
+             : size_bytes(groups_[static_cast<size_t>(run.group)].count, emitter_.options().compute);
 }
 
 void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward,
                                std::vector<char> wanted_in_backward) {
-  const layout::Layout& layout = emitter_.layout();
   forward_ = forward;
   wanted_in_backward_ = std::move(wanted_in_backward);
   wanted_in_backward_.resize(groups_.size(), 0);
@@ -91,29 +111,84 @@ void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward,
   std::vector<char> seen(groups_.size(), 0);
   for (const Use& use : uses) {
     if (!gathered(use.group)) continue;
-    if (layout.zero < 3) {  // gathered in place, once a step, in its first forward pass
-      if (!forward || seen[static_cast<size_t>(use.group)]) continue;
-      seen[static_cast<size_t>(use.group)] = 1;
-    }
+    char& again = seen[static_cast<size_t>(use.group)];
+    // Gathered in place once a step, in the first forward pass.
+    if (in_place(use.group) && (!forward || again)) continue;
+    const Group& g = groups_[static_cast<size_t>(use.group)];
+    const auto within = [&](int block) { return block >= g.block && block <= g.last_block; };
     const auto same = std::find_if(runs_.begin(), runs_.end(), [&](const Run& r) {
-      return r.group == use.group && r.block == use.block;
+      return r.group == use.group && (r.block == use.block || (within(r.block) && within(use.block)));
     });
-    if (same != runs_.end()) {
+    if (same != runs_.end())
       same->last = use.node;
-    } else {
-      runs_.push_back({use.group, use.block, use.node, use.node, 0, BufferId()});
-    }
+    else
+      runs_.push_back({use.group, use.block, use.node, use.node, 0, again == 0, BufferId()});
+    again = 1;
   }
-  // A gather is issued when the run `prefetch` runs earlier begins.
+  plan_issues();
+}
+
+// A gather is issued when the run `prefetch` runs earlier begins, or later if that would exceed the limit.
+void GroupLowering::plan_issues() {
+  const auto ahead = static_cast<size_t>(emitter_.layout().prefetch);
+  const int64_t limit = emitter_.layout().gathered_limit;
+  int issued[] = {0, 0};
+  std::vector<size_t> earlier[2];  // runs that gather elsewhere, and in place
   for (size_t i = 0; i < runs_.size(); ++i) {
-    const size_t ahead = static_cast<size_t>(layout.prefetch);
-    runs_[i].issue = runs_[i >= ahead ? i - ahead : 0].first;
+    const bool stays = in_place(runs_[i].group);
+    std::vector<size_t>& list = earlier[stays];
+    list.push_back(i);
+    int& issue = runs_[i].issue;
+    for (size_t back = std::min(ahead, list.size() - 1);; --back) {
+      issue = runs_[list[list.size() - 1 - back]].first;
+      const bool fits = stays || limit == 0 || live_with(i, issue) <= limit;
+      if (fits) break;
+      if (back == 0) refuse_limit();
+    }
+    issue = issued[stays] = std::max(issue, issued[stays]);
   }
+}
+
+// Bytes of a run's parameters, gathered before a node, and of those of earlier runs that are still in use
+// then, or have not been used yet.
+int64_t GroupLowering::live_with(size_t run, int node) const {
+  int64_t bytes = gathered_bytes(runs_[run]);
+  for (size_t k = 0; k < runs_.size(); ++k) {
+    const Storage& st = storage(runs_[k].group);
+    const bool kept = !forward_ && st.kept.valid() && !st.kept_slice;
+    if (k != run && (k < run || kept) && runs_[k].last >= node) bytes += gathered_bytes(runs_[k]);
+  }
+  return bytes;
+}
+
+void GroupLowering::refuse_limit() const {
+  size_t most = 0;
+  const auto needs = [&](size_t run) { return live_with(run, runs_[run].first); };
+  for (size_t k = 1; k < runs_.size(); ++k)
+    if (needs(k) > needs(most)) most = k;
+  base::fail_user(
+      "parallel.gathered_limit = {} is less than the {} that {} and what is in use with it take; use at "
+      "least {}, or a smaller parallel.group",
+      base::human_bytes(emitter_.layout().gathered_limit), base::human_bytes(needs(most)),
+      groups_[static_cast<size_t>(runs_[most].group)].name, needs(most));
 }
 
 void GroupLowering::before_node(int node) {
   for (Run& run : runs_)
     if (run.issue == node) gather(run);
+}
+
+// The replicas' parts of this rank's shard, or of the whole group where it has no shards, after their update.
+void GroupLowering::gather_outer(int group, Instr like) {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  if (g.data.outer.empty() || !g.trainable) return;
+  like.when = When::FirstCall;
+  const DType dtype = emitter_.options().compute;
+  const Storage& st = this->storage(group);
+  const int64_t range = g.shard_count(emitter_.mesh().size(g.data.shard)), shard = shard_first(g),
+                begin = in_place(group) ? shard : 0;
+  emitter_.all_gather(flat_view(st.param, begin + st.first - shard, st.count, dtype),
+                      flat_view(st.param, begin, range, dtype), g.data.outer, like, Traffic::State);
 }
 
 void GroupLowering::gather(Run& run) {
@@ -123,12 +198,13 @@ void GroupLowering::gather(Run& run) {
   const Storage& st = this->storage(run.group);
   Instr like{
       .phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
-  if (layout.zero < 3) {
+  const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+  if (forward_ && run.is_first) gather_outer(run.group, like);
+  if (in_place(run.group)) {
+    if (g.data.shard.empty()) return;  // whole but for what replicas update
     like.when = When::FirstCall;
-    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
-    const int64_t first = layout.mesh.index(emitter_.rank(), g.data.shard) * range;
-    emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype),
-                        g.data.shard, like, Traffic::State);
+    emitter_.all_gather(flat_view(st.param, shard_first(g), range, dtype),
+                        flat_view(st.param, 0, g.count, dtype), g.data.shard, like, Traffic::State);
     return;
   }
   Storage& storage = storage_[static_cast<size_t>(run.group)];
@@ -144,23 +220,22 @@ void GroupLowering::gather(Run& run) {
     emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, g.data.reshard, like,
                         Traffic::State);
   } else {
-    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
     emitter_.all_gather(flat_view(st.param, 0, range, dtype), whole, g.data.shard, like, Traffic::State);
   }
   // The last block's parameters are the first that the backward pass needs: gathering them again would gain
   // nothing. (In a pipeline several micro-batches would each keep a copy.)
   const bool is_last = run.block == groups_.back().block && layout.pipeline.empty();
-  if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last))
+  if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (g.data.keep || is_last))
     storage.kept = run.gathered;
 }
 
 void GroupLowering::after_node(int node) {
   const layout::Layout& layout = emitter_.layout();
-  if (!forward_ || layout.zero < 3) return;
+  if (!forward_) return;
   for (const Run& run : runs_) {
     Storage& storage = storage_[static_cast<size_t>(run.group)];
     const Group& g = groups_[static_cast<size_t>(run.group)];
-    if (g.data.reshard.empty() || run.last != node || storage.kept.valid() ||
+    if (in_place(run.group) || g.data.reshard.empty() || run.last != node || storage.kept.valid() ||
         !wanted_in_backward_[static_cast<size_t>(run.group)])
       continue;
     const DType dtype = emitter_.options().compute;
@@ -180,9 +255,12 @@ void GroupLowering::after_node(int node) {
 Operand GroupLowering::param(int group, const Segment& segment, int block) const {
   const DType dtype = emitter_.options().compute;
   BufferId buffer = storage(group).param;
-  if (emitter_.layout().zero == 3 && gathered(group)) {
-    const auto run = std::find_if(runs_.begin(), runs_.end(),
-                                  [&](const Run& r) { return r.group == group && r.block == block; });
+  if (!in_place(group)) {
+    const Group& g = groups_[static_cast<size_t>(group)];
+    const auto within = [&](int b) { return b >= g.block && b <= g.last_block; };
+    const auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Run& r) {
+      return r.group == group && (r.block == block || (within(r.block) && within(block)));
+    });
     QUINTET_CHECK(run != runs_.end() && run->gathered.valid(), "{} is used before it is gathered",
                   segment.name);
     buffer = run->gathered;
@@ -207,7 +285,8 @@ Operand GroupLowering::grad(int group, const Segment& segment) {
 }
 
 bool GroupLowering::divides_grads(int group) const {
-  return emitter_.layout().zero >= 2 && !groups_[static_cast<size_t>(group)].data.shard.empty();
+  const Group& g = groups_[static_cast<size_t>(group)];
+  return g.zero >= 2 && !g.data.shard.empty();
 }
 
 Accumulate GroupLowering::grad_accumulate(int group, int contribution) const {
@@ -224,7 +303,7 @@ void GroupLowering::reduce_grads(int group) {
   const BufferId buffer = every_micro ? storage_[static_cast<size_t>(group)].grad_block : st.grad;
   const AtomList& shard = g.data.shard;
   const int64_t range = g.shard_count(layout.mesh.size(shard));
-  const int64_t first = layout.mesh.index(o.rank, shard) * range;
+  const int64_t first = shard_first(g);
   Instr like{.when = every_micro ? When::Always : When::LastCall,
              .phase = graph::Phase::W,
              .block = g.block,
@@ -263,13 +342,15 @@ void GroupLowering::reduce_grads(int group) {
     i = end;
   }
 
-  // With another dtype on the wire the message is a rounded copy.
-  const auto on_wire = [&](const Operand& view, const Instr& when, auto&& collective) {
-    if (o.reduce == o.grad) return collective(view);
+  // Reduces `view` to its part `to`. With another dtype on the wire the message is a rounded copy.
+  const auto reduce_to = [&](const Operand& view, const Operand& to, const Instr& when, auto&& collective) {
+    if (o.reduce == o.grad) return collective(view, to);
     const int64_t count = view.type.count();
     const BufferId wire = emitter_.add_buffer(g.name + ".wire", size_bytes(count, o.reduce),
                                               MemoryClass::Communication, Scope::Body);
     const Operand copy = flat_view(wire, 0, count, o.reduce);
+    const int64_t begin = (to.offset_bytes - view.offset_bytes) / base::size_of(o.grad);
+    const Operand part = flat_view(wire, begin, to.type.count(), o.reduce);
     const AtomList& atoms = shard.empty() ? g.data.all : shard;
     Instr cast = when;
     cast.op = &graph::kCast;
@@ -278,26 +359,28 @@ void GroupLowering::reduce_grads(int group) {
     cast.in = {view};
     cast.out = {copy};
     emitter_.emit(cast);
-    const Operand result = collective(copy);
+    collective(copy, part);
     cast.attrs = {{"out", std::string(base::to_string(o.grad))}};
-    cast.in = {result};
-    Operand target = view;
-    if (result.type.count() != count) target = flat_view(view.buffer, first, range, o.grad);
-    cast.out = {target};
+    cast.in = {part};
+    cast.out = {to};
     emitter_.emit(cast);
-    return target;
+  };
+  const auto scatter_to = [&](const Operand& view, const Operand& to, const AtomList& atoms,
+                              const Instr& when) {
+    reduce_to(view, to, when, [&](const Operand& message, const Operand& part) {
+      emitter_.reduce_scatter(message, part, atoms, graph::Reduction::Sum, when, Traffic::State);
+    });
   };
 
-  const Operand whole = flat_view(buffer, 0, g.count, o.grad);
-  Operand own = whole;
+  Operand own = flat_view(buffer, 0, g.count, o.grad);
   Instr last = like;
   last.when = When::LastCall;
+  int64_t begin = 0;  // the element of the group with which `own` begins
   if (!shard.empty()) {
-    own = on_wire(whole, like, [&](const Operand& message) {
-      const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
-      emitter_.reduce_scatter(message, part, shard, graph::Reduction::Sum, like, Traffic::State);
-      return part;
-    });
+    const Operand part = flat_view(buffer, first, range, o.grad);
+    scatter_to(own, part, shard, like);
+    own = part;
+    begin = first;
     if (every_micro) {
       Instr add = like;
       add.op = &graph::kAccumulate;
@@ -309,11 +392,16 @@ void GroupLowering::reduce_grads(int group) {
       emitter_.emit(std::move(add));
     }
   }
-  const AtomList rest = layout::without(g.data.all, shard);
+  if (!g.data.outer.empty()) {
+    Operand part = flat_view(own.buffer, 0, st.count, o.grad);
+    part.offset_bytes = own.offset_bytes + size_bytes(st.first - begin, o.grad);
+    scatter_to(own, part, g.data.outer, last);
+    own = part;
+  }
+  const AtomList rest = layout::without(g.data.all, g.data.state());
   if (!rest.empty())
-    on_wire(own, last, [&](const Operand& message) {
+    reduce_to(own, own, last, [&](const Operand& message, const Operand&) {
       emitter_.all_reduce(message, rest, graph::Reduction::Sum, last, Traffic::State);
-      return message;
     });
   // Copies of a parameter on several pipeline ranks: summed once per step, when each has its own sum, so that
   // no stage waits for another inside the pipeline.

@@ -115,8 +115,9 @@ class GroupLowering {
   std::vector<Operand> operands(const layout::FlatValue& value) const;
 
  private:
-  struct Run {  // consecutive uses of a group in one block: one gather
+  struct Run {  // consecutive uses of a group in its blocks, or in another: one gather
     int group, block, first, last, issue;
+    bool is_first = true;  // of its group in this pass
     BufferId gathered;
   };
   struct Storage {
@@ -127,8 +128,16 @@ class GroupLowering {
     bool kept_slice = false;
   };
   void gather(Run& run);
+  void gather_outer(int group, Instr like);
+  void plan_issues();
+  int64_t live_with(size_t run, int node) const;
+  [[noreturn]] void refuse_limit() const;
+  int64_t gathered_bytes(const Run& run) const;  // 0: it is used where it is stored
+  int64_t shard_first(const layout::Group& group) const;
   const Storage& storage(int group) const { return storage_[static_cast<size_t>(group)]; }
-  bool gathered(int group) const;       // parameters are stored in shards and must be gathered to be used
+  // Parameters are used where they are stored, whole; otherwise every pass gathers them elsewhere.
+  bool in_place(int group) const;
+  bool gathered(int group) const;       // parts of the parameters come from other ranks
   bool divides_grads(int group) const;  // each micro-batch's gradient is reduced to shards at once
 
   Emitter& emitter_;

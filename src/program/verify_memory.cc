@@ -175,6 +175,11 @@ class MemoryWalk {
         if (instr.workspace_bytes > 0)
           cuts_.push_back(p_.buffer(p_.workspace).offset + instr.workspace_bytes);
       }
+    // Replicas that share a shard's optimizer state split it once more.
+    for (const GroupSlot& s : p_.slots)
+      if (holds_gradients(s) && s.count > 0)
+        shards_ = std::max(shards_,
+                           static_cast<int>(p_.buffer(s.buffer).bytes / (s.count * base::size_of(s.dtype))));
     for (const Buffer& b : p_.buffers)
       if (b.scope == Scope::Persistent) {
         cuts_.push_back(b.offset);
@@ -198,7 +203,10 @@ class MemoryWalk {
           accesses_.push_back({piece_at(begin), piece_at(begin + bytes), o.buffer, kind, is_flat(o),
                                o.type.dtype, overwritten, order});
         };
-        for (size_t i = 0; i < instr.in.size(); ++i)
+        // Zeroing what it does not keep reads nothing.
+        const bool clears = instr.op == &graph::kZeroUnlessFirst && instr.attrs.find("keep") != nullptr &&
+                            instr.attrs.integer("keep") == 0;
+        for (size_t i = 0; i < instr.in.size() && !clears; ++i)
           add(instr.in[i], Access::Kind::Read, false, needed_order(instr, i));
         for (size_t i = 0; i < instr.out.size(); ++i)
           add(instr.out[i], Access::Kind::Write, overwrites(instr, static_cast<int>(i)),

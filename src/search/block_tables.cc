@@ -33,7 +33,11 @@ Small make_small(const config::Recipe& r) {
   p.chunks = 1;
   p.stages.clear();
   p.zero = 0;
+  p.zero_replicas = 0;
   p.reshard_after_forward = {};
+  p.reshard_experts = config::ReshardExperts::Same;
+  p.group = {};
+  p.gathered_limit = p.persist_below = {};
   p.prefetch = 1;
   // No value of a dense model depends on the data ranks. Experts need the ranks that their exchange spans,
   // which are the innermost; more of them only make communication take longer.

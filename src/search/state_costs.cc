@@ -40,6 +40,8 @@ StateCostModel::StateCostModel(const config::Recipe& r, const sim::Machine& mach
   dense_ = p.zero == 0 ? Place{p.tp, 1, p.dp() * p.cp} : Place{p.tp, p.dp_shard * p.cp, p.dp_replicate};
   expert_ = p.zero == 0 || group >= sharded ? Place{group, 1, all / group}
                                             : Place{group, sharded / group, p.dp_replicate};
+  if (p.zero_replicas > 0)
+    for (Place* place : {&dense_, &expert_}) place->outer = place->replicas;
 }
 
 StateCosts StateCostModel::of(const BlockTable& b) const {
@@ -50,10 +52,34 @@ StateCosts StateCostModel::of(const BlockTable& b) const {
 
 int64_t StateCostModel::gathered(const BlockTable& b) const {
   int64_t elements = 0;
-  if (recipe_.parallel.zero == 3)
-    for (const GroupTable& g : b.groups)
-      if (place(g).shards > 1) elements += g.elements;
-  return elements;
+  if (recipe_.parallel.zero != 3) return 0;
+  for (const GroupTable& g : b.groups)
+    if (place(g).shards > 1 && !may_persist(g)) elements += g.elements;
+  // A block that is split may have as little as one part gathered.
+  const config::Grouping& grouping = recipe_.parallel.group;
+  return grouping.kind == config::Grouping::Kind::Bytes && bytes_of(elements) > grouping.size ? 0 : elements;
+}
+
+int64_t StateCostModel::bytes_of(int64_t elements) const {
+  return elements * base::size_of(recipe_.precision.compute);
+}
+
+bool StateCostModel::may_persist(const GroupTable& group) const {
+  return bytes_of(group.elements) < recipe_.parallel.persist_below.value;
+}
+
+double StateCostModel::blocks_per_group(const GroupTable& group) const {
+  const config::Grouping& g = recipe_.parallel.group;
+  switch (g.kind) {
+    case config::Grouping::Kind::Auto:
+      return 1;
+    case config::Grouping::Kind::Blocks:
+      return static_cast<double>(g.size);
+    case config::Grouping::Kind::Bytes:
+      return std::max(
+          1.0, static_cast<double>(g.size) / std::max(1.0, static_cast<double>(bytes_of(group.elements))));
+  }
+  return 1;
 }
 
 void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
@@ -62,8 +88,13 @@ void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
   const int zero = static_cast<int>(recipe_.parallel.zero);
   int64_t block = 1;
   for (const layout::StateRow& s : group.states) block = std::max(block, s.block);
+  // Joined blocks share the padding at their end.
+  const bool alone = recipe_.parallel.group.kind == config::Grouping::Kind::Auto;
   const layout::GroupStorage storage{
-      .elements = layout::padded_count(group.used, at.shards, block), .shards = at.shards, .zero = zero};
+      .elements = alone ? layout::padded_count(group.used, at.shards * at.outer, block) : group.elements,
+      .shards = at.shards,
+      .zero = zero,
+      .outer = at.outer};
   // With a single micro-batch, gradients reuse the bytes of activations that are dead by then.
   const bool gradients_stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   const double own = static_cast<double>(group.elements) / static_cast<double>(at.shards);
@@ -72,29 +103,39 @@ void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
     if (s.role != Role::Gradient || gradients_stay) c.bytes += layout::local_bytes(s, storage);
     if (!group.trainable) continue;
     // The update reads or writes every state once; the norm reads the gradient before it.
-    c.update_bytes += own * size;
-    if (s.role == Role::Gradient) c.norm_bytes += own * size, c.update_bytes += own * size;
+    const double updated = own * size / static_cast<double>(at.outer);
+    c.update_bytes += updated;
+    if (s.role == Role::Gradient) c.norm_bytes += updated, c.update_bytes += updated;
   }
+  // A block's share of a collective of its group.
+  const double blocks = blocks_per_group(group);
   const auto seconds = [&](CollectiveShape shape, double elements, base::DType dtype, int64_t stride,
                            int64_t count) {
     if (count <= 1 || elements <= 0) return 0.0;
     const hardware::Cluster& cluster = machine_.cluster;
-    return hardware::collective_seconds(shape, elements * static_cast<double>(base::size_of(dtype)),
+    return hardware::collective_seconds(shape, blocks * elements * static_cast<double>(base::size_of(dtype)),
                                         spread_of(stride, count, std::max(cluster.domain, 1)), cluster,
-                                        machine_.stack);
+                                        machine_.stack) /
+           blocks;
   };
   const config::Precision& p = recipe_.precision;
   const auto all = static_cast<double>(group.elements);
-  if (group.trainable || zero == 3)
+  if ((group.trainable || zero == 3) && !may_persist(group))
     c.gather += seconds(CollectiveShape::AllGather, all, p.compute, at.stride, at.shards);
   if (!group.trainable) return;
   c.reduce += seconds(CollectiveShape::ReduceScatter, all, p.reduce, at.stride, at.shards);
-  c.replicate += seconds(CollectiveShape::AllReduce, own, p.reduce, at.stride * at.shards, at.replicas);
+  const int64_t outer = at.stride * at.shards;
+  if (at.outer > 1)
+    c.replicate += seconds(CollectiveShape::ReduceScatter, own, p.reduce, outer, at.outer) +
+                   seconds(CollectiveShape::AllGather, own, p.compute, outer, at.outer);
+  else
+    c.replicate += seconds(CollectiveShape::AllReduce, own, p.reduce, outer, at.replicas);
 }
 
 double StateCostModel::stream_seconds(const StateCosts& c) const {
   const auto n = static_cast<double>(recipe_.batch.accumulation);
-  const bool twice = recipe_.parallel.reshard_after_forward.kind == config::ReshardAfterForward::Kind::Yes;
+  const bool twice = recipe_.parallel.reshard_after_forward.kind == config::ReshardAfterForward::Kind::Yes &&
+                     recipe_.parallel.reshard_experts != config::ReshardExperts::Never;
   switch (recipe_.parallel.zero) {
     case 0:
       return c.replicate;

@@ -36,9 +36,13 @@ class StateCostModel {
     int64_t stride = 1;    // between its ranks
     int64_t shards = 1;    // ranks that hold different ranges (zero >= 1)
     int64_t replicas = 1;  // copies of each range
+    int64_t outer = 1;     // parts of a range's optimizer state, one on each replica
   };
   const Place& place(const GroupTable& group) const { return group.expert ? expert_ : dense_; }
   void add(StateCosts& costs, const GroupTable& group) const;
+  int64_t bytes_of(int64_t elements) const;  // as gathered
+  bool may_persist(const GroupTable& group) const;
+  double blocks_per_group(const GroupTable& group) const;  // at most, where this block's share is counted
 
   const config::Recipe& recipe_;
   const sim::Machine& machine_;

@@ -402,9 +402,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   return total;
 }
 
-AtomList Rank::replicated_over(const Piece& piece) const {
-  return piece.group->replicas(*piece.segment, compiled_->layout.zero);
-}
+AtomList Rank::replicated_over(const Piece& piece) const { return piece.group->replicas(*piece.segment); }
 
 Rank::Copies Rank::copies(const Piece& piece) const {
   return layout::copies_of(*piece.group, *piece.segment, compiled_->layout, world_.rank());
@@ -460,8 +458,7 @@ void Rank::create_replica_groups() {
   for (const layout::Group& g : compiled_->groups) {
     if (!g.shared_by.empty()) shared.insert(g.shared_by);
     for (const Segment& s : g.segments)
-      if (AtomList atoms = g.replicas(s, compiled_->layout.zero); mesh.size(atoms) > 1)
-        sets.insert(std::move(atoms));
+      if (AtomList atoms = g.replicas(s); mesh.size(atoms) > 1) sets.insert(std::move(atoms));
   }
   for (const AtomList& atoms : sets)
     replica_groups_.push_back(

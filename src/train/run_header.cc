@@ -357,6 +357,7 @@ class Header {
     std::string text = fmt::format("zero {}: {} in {} shards: {} per step{}", p.zero,
                                    kWhat[static_cast<size_t>(p.zero)], shards, counts(layout.dense.shard),
                                    expert_state(layout.dense.shard, layout.expert.shard));
+    const bool is_grouped = p.group.kind != config::Grouping::Kind::Auto;
     if (p.zero == 3) {
       using Kind = config::ReshardAfterForward::Kind;
       if (p.reshard_after_forward.kind == Kind::No)
@@ -366,8 +367,14 @@ class Header {
                             counts(layout.dense.reshard));
       // The first group has no predecessor to overlap its gather with.
       const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.slots.back().group));
-      text += ahead > 0 ? fmt::format("; prefetch {} ahead", counted(ahead, "block")) : "; no prefetch";
+      text += ahead > 0 ? fmt::format("; prefetch {} ahead", counted(ahead, is_grouped ? "group" : "block"))
+                        : "; no prefetch";
     }
+    if (is_grouped)
+      text +=
+          fmt::format("; {} of parameters", counted(static_cast<int64_t>(compiled_.groups.size()), "group"));
+    if (p.zero_replicas > 0)
+      text += fmt::format("; the optimizer state in {} shards, over replicas too", shards * p.dp_replicate);
     line(label, "{}", text);
   }
 

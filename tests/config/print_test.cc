@@ -53,6 +53,14 @@ Recipe random_recipe(std::mt19937_64& rng) {
     r.parallel.reshard_after_forward =
         pick<ReshardAfterForward>(rng, {{Kind::Yes, 0}, {Kind::No, 0}, {Kind::ToRanks, 2}});
     r.parallel.prefetch = static_cast<int64_t>(rng() % 3);
+    using Group = Grouping::Kind;
+    r.parallel.group =
+        pick<Grouping>(rng, {{}, {Group::Blocks, 2}, {Group::Bytes, 64 << 20}, {Group::Bytes, 7}});
+    r.parallel.zero_replicas = static_cast<int64_t>(rng() % 2);
+    r.parallel.reshard_experts =
+        pick(rng, {ReshardExperts::Same, ReshardExperts::Always, ReshardExperts::Never});
+    r.parallel.gathered_limit = base::Bytes(pick<int64_t>(rng, {0, 4096}));
+    r.parallel.persist_below = base::Bytes(pick<int64_t>(rng, {0, 1000}));
     r.parallel.cp = pick<int64_t>(rng, {1, 1, 2, 4});
     if (r.parallel.cp > 1) {
       r.parallel.cp_method = pick(rng, {ContextMethod::Auto, ContextMethod::Gather, ContextMethod::Ring,

@@ -284,6 +284,27 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["experts that reshard with ep"] += m.moe.experts > 0 && near && p.ep > 1;
     seen["more than 16 ranks"] += p.world() > 16;
     seen["hsdp"] += p.dp_replicate > 1 && p.zero == 3;
+    const bool joins = p.group.kind == config::Grouping::Kind::Blocks && p.group.size > 1;
+    const bool shares = p.zero_replicas > 0, persists = p.persist_below.value > 0;
+    seen["blocks in groups"] += joins;
+    seen["blocks in groups with zero 0"] += joins && p.zero == 0;
+    seen["blocks in groups with zero 3"] += joins && p.zero == 3;
+    seen["blocks in groups with pp"] += joins && p.pp > 1;
+    seen["blocks in groups with experts"] += joins && m.moe.experts > 0;
+    seen["groups by bytes"] += p.group.kind == config::Grouping::Kind::Bytes;
+    seen["groups by bytes with zero 3"] += p.group.kind == config::Grouping::Kind::Bytes && p.zero == 3;
+    for (int64_t zero = 1; zero <= 3; ++zero)
+      seen[fmt::format("replicas share state with zero {}", zero)] += shares && p.zero == zero;
+    seen["replicas share state with groups"] += shares && joins;
+    seen["replicas share state with pp"] += shares && p.pp > 1;
+    seen["replicas share state with experts"] += shares && m.moe.experts > 0;
+    seen["replicas share state with muon"] += shares && c.recipe.optimizer.uses(config::OptimizerKind::Muon);
+    seen["replicas share state with accumulation"] += shares && c.recipe.batch.accumulation > 1;
+    seen["groups that persist"] += persists;
+    seen["groups that persist with pp"] += persists && p.pp > 1;
+    seen["a limit on gathered parameters"] += p.gathered_limit.value > 0;
+    seen["experts kept, others not"] += p.reshard_experts == config::ReshardExperts::Never &&
+                                        p.reshard_after_forward.kind != config::ReshardAfterForward::Kind::No;
     seen["reshard to ranks"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
     seen["kept gathered"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
     seen["sequence parallel"] += p.sequence_parallel;

@@ -99,6 +99,7 @@ class Generator {
     if (r.memory.recompute == config::RecomputeKind::Full && r.memory.recompute_every == 1 &&
         r.memory.recompute_first == 0 && r.model.layers > 1 && more.chance(2, 3))
       r.memory.recompute_chunk = more.pick(2, r.model.layers);
+    more.grouping(r);
     return c;
   }
 
@@ -301,6 +302,24 @@ class Generator {
       if (chance(1, 4)) entry.ops.emplace_back("blocks.*");
       r.memory.recompute_layers.push_back(entry);
     }
+  }
+
+  // Groups of several blocks or of parts of one, optimizer state shared by replicas, groups that stay whole.
+  void grouping(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    using Kind = config::Grouping::Kind;
+    if (p.dp() * p.cp == 1) return;
+    if (chance(1, 2))
+      p.group = chance(1, 2) ? config::Grouping{Kind::Blocks, pick(1, r.model.layers)}
+                             : config::Grouping{Kind::Bytes, pick(1, 40000)};
+    if (p.zero > 0 && p.dp_replicate > 1) p.zero_replicas = pick(0, 1);
+    if (p.zero != 3) return;
+    if (r.model.moe.experts > 0 && chance(1, 3))
+      p.reshard_experts = static_cast<config::ReshardExperts>(pick(1, 2));
+    if (chance(1, 3)) p.persist_below = base::Bytes(pick(64, 40000));
+    const bool kept = p.reshard_after_forward.kind == ReshardAfterForward::Kind::No ||
+                      p.reshard_experts == config::ReshardExperts::Never;
+    if (!kept && chance(1, 3)) p.gathered_limit = base::Bytes(int64_t{256} << 10);
   }
 
   // Few ranks share the experts, so that copies of one are among the ranks of a gather before the backward

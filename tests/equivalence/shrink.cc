@@ -39,6 +39,9 @@ void no_sharding(Parallel& p) {
   p.prefetch = 1;
   p.gradient_blocks = 2;
   p.reshard_after_forward = {};
+  p.reshard_experts = config::ReshardExperts::Same;
+  p.zero_replicas = 0;
+  p.gathered_limit = p.persist_below = {};
 }
 
 void no_context(Parallel& p) {
@@ -100,7 +103,10 @@ std::vector<Change> axis_changes() {
         p.ulysses = 0;
       }),
       parallel([](Parallel& p) { p.cp = std::min<int64_t>(p.cp, 4); }),
-      parallel([](Parallel& p) { p.dp_replicate = 1; }),
+      parallel([](Parallel& p) {
+        p.dp_replicate = 1;
+        p.zero_replicas = 0;
+      }),
       parallel([](Parallel& p) { p.dp_replicate = std::min<int64_t>(p.dp_replicate, 2); }),
       parallel([](Parallel& p) {
         p.dp_shard = 1;
@@ -118,6 +124,11 @@ std::vector<Change> axis_changes() {
       parallel([](Parallel& p) { p.sequence_parallel = false; }),
       parallel([](Parallel& p) { p.prefetch = 1; }),
       parallel([](Parallel& p) { p.gradient_blocks = 2; }),
+      parallel([](Parallel& p) { p.group = {}; }),
+      parallel([](Parallel& p) { p.zero_replicas = 0; }),
+      parallel([](Parallel& p) { p.reshard_experts = config::ReshardExperts::Same; }),
+      parallel([](Parallel& p) { p.gathered_limit = {}; }),
+      parallel([](Parallel& p) { p.persist_below = {}; }),
       parallel([](Parallel& p) { p.micro_group = 0; }),
   };
 }

@@ -110,6 +110,42 @@ TEST(Groups, GlobalIndexIsABijectionOverRanks) {
   }
 }
 
+// The grouping of blocks changes neither what is in a group's flat range nor which parameters there are.
+TEST(Groups, EveryGroupingHoldsEveryParameterOnce) {
+  using Kind = config::Grouping::Kind;
+  for (const config::Grouping& grouping :
+       {config::Grouping{Kind::Blocks, 1}, config::Grouping{Kind::Blocks, 2},
+        config::Grouping{Kind::Blocks, 5}, config::Grouping{Kind::Bytes, 1},
+        config::Grouping{Kind::Bytes, 3000}, config::Grouping{Kind::Bytes, 20000}}) {
+    const Local l =
+        partitioned({.dp_replicate = 2, .dp_shard = 2, .zero = 3, .zero_replicas = 1, .group = grouping},
+                    {.blocks = 5, .tokens = 64});
+    std::set<std::string> seen;
+    for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0)) {
+      SCOPED_TRACE(g.name);
+      int64_t end = 0;
+      for (const Segment& s : g.segments) {
+        EXPECT_TRUE(seen.insert(s.name).second) << s.name;
+        const int block = l.local.graph.find_param(s.param)->block;
+        EXPECT_GE(block, g.block);
+        EXPECT_LE(block, g.last_block);
+        EXPECT_GE(s.offset, end);
+        end = s.offset + s.count;
+      }
+      EXPECT_EQ(g.count % (kSegmentAlign * 4), 0) << "equal ranges over shards and replicas";
+      if (grouping.kind == Kind::Blocks) {
+        EXPECT_LT(g.last_block - g.block, grouping.size);
+      } else {
+        EXPECT_TRUE(g.segments.size() == 1 || g.parameter_bytes() <= grouping.size);
+      }
+      if (g.block == 0 || g.last_block + 1 == l.logical.num_blocks) {
+        EXPECT_EQ(g.block, g.last_block);
+      }
+    }
+    EXPECT_EQ(seen.size(), l.logical.params().size());
+  }
+}
+
 // They are gathered like the others, but have neither gradients to reduce nor state to shard.
 TEST(Groups, FrozenParametersAreApart) {
   const Local l =

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "program/support.h"
 
 namespace quintet::program {
@@ -168,6 +171,190 @@ TEST(Ledger, HybridReducesOwnRangeOverReplicasOncePerStep) {
   const Ledger ledger = make_ledger(c.program, c.step);
   const double range = static_cast<double>(psi(c, base::DType::F32)) / 2;
   EXPECT_DOUBLE_EQ(ledger.sent_bytes(comm_named(c.program, "dp_replicate")), 2.0 / 2 * range);
+}
+
+// The same bytes in fewer messages, but for the padding that every group has at its end.
+TEST(Ledger, GroupsOfBlocksSendFewerMessages) {
+  const auto compile = [](int zero, const std::string& group) {
+    return compile_small({"parallel.dp_shard=4", fmt::format("parallel.zero={}", zero), "model.layers=6",
+                          "parallel.reshard_after_forward=true", "parallel.group=" + group});
+  };
+  for (const int zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    std::map<std::string, size_t> groups = {{"1", 8}, {"2", 5}, {"4", 4}, {"6", 3}};
+    for (const auto& [group, count] : groups) {
+      const Compiled c = compile(zero, group);
+      ASSERT_EQ(c.groups.size(), count) << group;
+      const Ledger ledger = make_ledger(c.program, c.step);
+      const auto n = static_cast<int64_t>(count);
+      const double elements = static_cast<double>(psi(c, base::DType::F32));
+      if (zero == 0) {
+        EXPECT_DOUBLE_EQ(ledger.sent_bytes(), 1.5 * elements + scalars(2, 4));
+        continue;
+      }
+      EXPECT_EQ(ledger.collectives(CollectiveKind::ReduceScatter), n);
+      EXPECT_EQ(ledger.collectives(CollectiveKind::AllGather), zero == 3 ? 2 * n - 2 : n);
+      if (zero < 3) {
+        EXPECT_DOUBLE_EQ(ledger.sent_bytes(), 1.5 * elements + scalars(3, 4));
+      }
+    }
+  }
+}
+
+// A block that takes more than a group may is split between its parameters.
+TEST(Ledger, GroupsByBytesSplitBlocks) {
+  const auto groups = [](const std::string& size) {
+    return compile_small(
+               {"parallel.dp_shard=2", "parallel.zero=3", "model.layers=4", "parallel.group='" + size + "'"})
+        .groups;
+  };
+  const std::vector<layout::Group> blocks = groups("1B");
+  for (const layout::Group& g : blocks) EXPECT_EQ(g.segments.size(), 1u) << g.name;
+  const int64_t block = [&] {
+    int64_t bytes = 0;
+    for (const layout::Group& g : blocks) bytes += g.block == 1 ? g.parameter_bytes() : 0;
+    return bytes;
+  }();
+  EXPECT_EQ(groups(fmt::format("{}B", block)).size(), groups("auto").size() + 1) << "the head is larger";
+  EXPECT_EQ(groups(fmt::format("{}B", 2 * block)).size(), 4u);
+  EXPECT_EQ(groups(fmt::format("{}B", 2 * block - 1)).size(), 6u);
+  const std::vector<layout::Group> split = groups(fmt::format("{}B", block - 1));
+  EXPECT_EQ(split.size(), 3u + 2 * 4u);
+  for (const layout::Group& g : split)
+    if (g.block > 0 && g.block < 5) {
+      EXPECT_LT(g.parameter_bytes(), block) << g.name;
+    }
+}
+
+// Neither pipeline stages nor virtual stages share a group.
+TEST(Ledger, StagesBoundGroups) {
+  const Compiled c = compile_small({"parallel.pp=2", "parallel.schedule=interleaved", "batch.accumulation=4",
+                                    "model.layers=8", "parallel.stages=[2, 2, 2, 2]", "parallel.dp_shard=2",
+                                    "parallel.zero=3", "parallel.group=8"});
+  std::vector<std::string> names;
+  for (const layout::Group& g : c.groups) names.push_back(g.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"block0", "blocks1-2", "blocks5-6"}));
+}
+
+// Over replicas: a reduce-scatter of the shard's gradients and a gather of its parameters, once per step,
+// instead of an all-reduce of the gradients. Within a group nothing changes.
+TEST(Ledger, ReplicasThatShareTheOptimizerState) {
+  const auto compile = [](int zero, int shares, const char* compute) {
+    return compile_small({"parallel.dp_replicate=2", "parallel.dp_shard=2",
+                          fmt::format("parallel.zero={}", zero), "batch.accumulation=3",
+                          fmt::format("parallel.zero_replicas={}", shares),
+                          fmt::format("precision.compute={}", compute)});
+  };
+  for (const int zero : {1, 2, 3})
+    for (const char* compute : {"f32", "bf16"}) {
+      SCOPED_TRACE(fmt::format("zero {} {}", zero, compute));
+      const Compiled with = compile(zero, 1, compute), without = compile(zero, 0, compute);
+      const Ledger a = make_ledger(with.program, with.step), b = make_ledger(without.program, without.step);
+      const double gradients = static_cast<double>(psi(with, base::DType::F32)) / 2,
+                   weights =
+                       static_cast<double>(
+                           psi(with, compute == std::string("f32") ? base::DType::F32 : base::DType::BF16)) /
+                       2;
+      const CommId outer = comm_named(with.program, "dp_replicate"),
+                   inner = comm_named(with.program, "dp_shard");
+      EXPECT_DOUBLE_EQ(a.sent_bytes(outer), 0.5 * (gradients + weights));
+      EXPECT_DOUBLE_EQ(b.sent_bytes(comm_named(without.program, "dp_replicate")),
+                       static_cast<double>(psi(without, base::DType::F32)) / 2);
+      const auto groups = static_cast<int64_t>(with.groups.size());
+      EXPECT_EQ(a.collectives(outer, CollectiveKind::ReduceScatter), groups);
+      EXPECT_EQ(a.collectives(outer, CollectiveKind::AllGather), groups);
+      EXPECT_EQ(a.collectives(outer, CollectiveKind::AllReduce), 0);
+      EXPECT_EQ(a.collectives(inner, CollectiveKind::AllGather),
+                b.collectives(comm_named(without.program, "dp_shard"), CollectiveKind::AllGather));
+      // Masters and moments are cut in four, gradients and parameters as before.
+      const auto bytes = [](const Compiled& c, MemoryClass k) {
+        int64_t sum = 0;
+        for (const Buffer& buffer : c.program.buffers)
+          if (buffer.scope == Scope::Persistent && buffer.memory_class == k) sum += buffer.bytes;
+        return sum;
+      };
+      const int64_t shared = bytes(with, MemoryClass::Optimizer),
+                    whole = bytes(without, MemoryClass::Optimizer);
+      EXPECT_LT(std::abs(2 * shared - whole), whole / 50);  // padding
+      EXPECT_LT(std::abs(bytes(with, MemoryClass::Gradients) - bytes(without, MemoryClass::Gradients)),
+                whole / 50);
+    }
+}
+
+// A group below the threshold is gathered in place, once a step, as with zero 2.
+TEST(Ledger, SmallGroupsPersist) {
+  const auto gathers = [](const std::string& threshold) {
+    const Compiled c = compile_small({"parallel.dp_shard=4", "parallel.zero=3", "batch.accumulation=3",
+                                      "parallel.persist_below='" + threshold + "'"});
+    return make_ledger(c.program, c.step).collectives(CollectiveKind::AllGather);
+  };
+  const Compiled c = compile_small({"parallel.dp_shard=4", "parallel.zero=3"});
+  const auto groups = static_cast<int64_t>(c.groups.size());
+  int64_t smallest = c.groups[0].parameter_bytes(), largest = smallest;
+  for (const layout::Group& g : c.groups) {
+    smallest = std::min(smallest, g.parameter_bytes());
+    largest = std::max(largest, g.parameter_bytes());
+  }
+  EXPECT_EQ(gathers("0B"), 3 * (2 * groups - 2));
+  EXPECT_EQ(gathers(fmt::format("{}B", smallest)), 3 * (2 * groups - 2));
+  EXPECT_EQ(gathers(fmt::format("{}B", largest + 1)), groups);
+}
+
+// Experts alone are kept between forward and backward, or alone are not.
+TEST(Ledger, ExpertsAreKeptOnTheirOwn) {
+  const auto gathers = [](const std::string& after, const std::string& experts) {
+    const Compiled c =
+        compile_small({"parallel.dp_shard=4", "parallel.zero=3", "model.layers=3", "model.moe.first_dense=1",
+                       "model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=12",
+                       "parallel.reshard_after_forward=" + after, "parallel.reshard_experts=" + experts});
+    return make_ledger(c.program, c.step).collectives(CollectiveKind::AllGather);
+  };
+  // Embedding and head once; three blocks, and the experts of two.
+  EXPECT_EQ(gathers("true", "same"), 2 + 2 * 3 + 2 * 2);
+  EXPECT_EQ(gathers("true", "never"), 2 + 2 * 3 + 2);
+  EXPECT_EQ(gathers("false", "always"), 2 + 3 + 2 * 2);
+  EXPECT_EQ(gathers("false", "same"), 2 + 3 + 2);
+}
+
+// Bytes of gathered parameters that exist at once, by the program's own lifetimes.
+int64_t live_gathered(const Program& p) {
+  int64_t most = 0;
+  for (const Body& body : p.bodies) {
+    std::set<BufferId> live;
+    int64_t bytes = 0;
+    for (const Instr& i : body.instrs) {
+      for (const Operand& o : i.out)
+        if (p.buffer(o.buffer).name.find(".gathered.") != std::string::npos && live.insert(o.buffer).second)
+          bytes += p.buffer(o.buffer).bytes;
+      most = std::max(most, bytes);
+      if (i.kind == InstrKind::Free && live.erase(i.frees) > 0) bytes -= p.buffer(i.frees).bytes;
+    }
+  }
+  return most;
+}
+
+TEST(Ledger, GatheredParametersStayBelowTheLimit) {
+  const auto compile = [](int64_t limit, int prefetch) {
+    return compile_small({"parallel.dp_shard=4", "parallel.zero=3", "model.layers=8", "model.vocab=256",
+                          fmt::format("parallel.prefetch={}", prefetch),
+                          fmt::format("parallel.gathered_limit={}", limit)});
+  };
+  const int64_t far = live_gathered(compile(0, 4).program), near = live_gathered(compile(0, 0).program);
+  ASSERT_GT(far, 2 * near);
+  for (int64_t limit = near; limit < far; limit += (far - near) / 5) {
+    const Compiled c = compile(limit, 4);
+    EXPECT_LE(live_gathered(c.program), limit);
+    EXPECT_EQ(make_ledger(c.program, c.step).sent_bytes(),
+              make_ledger(compile(0, 4).program, compile(0, 4).step).sent_bytes());
+  }
+  EXPECT_EQ(live_gathered(compile(far, 4).program), far);
+  try {
+    compile(near - 1, 4);
+    FAIL() << "accepted";
+  } catch (const base::UserError& e) {
+    EXPECT_NE(std::string(e.what()).find(fmt::format("use at least {}", near)), std::string::npos)
+        << e.what();
+  }
 }
 
 struct TensorCounts {

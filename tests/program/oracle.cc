@@ -60,7 +60,8 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
             instr.out[0].buffer == s.buffer) {
           const int64_t size = base::size_of(instr.collective.dtype);
           paint(b.offset, b.offset + b.bytes, 0);
-          paint(b.offset + s.first * size, b.offset + (s.first + s.count) * size, life[s.buffer.index()]);
+          const int64_t begin = b.offset + s.offset_bytes;
+          paint(begin, begin + s.count * size, life[s.buffer.index()]);
         }
   }
 

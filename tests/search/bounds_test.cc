@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 
@@ -42,7 +43,8 @@ LayoutSpace small_space() {
 }
 
 // Random layouts of the space, with a fixed seed, and their plans.
-void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptions& a, int draws, int seed) {
+void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptions& a, int draws, int seed,
+                             const std::function<void(config::Recipe&, std::mt19937&)>& edit = {}) {
   const LayoutSpace space = small_space();
   const std::vector<config::Recipe> all = legal_recipes(recipe, space, kWorld);
   ASSERT_GT(all.size(), 100u);
@@ -50,7 +52,8 @@ void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptio
   const Bounds bounds(a);
   double tightest_seconds = 0, tightest_bytes = 0, sum = 0;
   for (int i = 0; i < draws; ++i) {
-    const config::Recipe& r = all[rng() % all.size()];
+    config::Recipe r = all[rng() % all.size()];
+    if (edit) edit(r, rng);
     const plan::Report report = plan::make_plan(r, a);
     const int64_t planned = report.memory.ranks[report.memory.most_loaded].total();
     const Bound any = bounds.of_any_schedule(r), quick = bounds.quick(r), exact = bounds.exact(r);
@@ -96,6 +99,25 @@ TEST(Bounds, SlowAttention) {
 TEST(Bounds, OneMicroBatch) {
   expect_no_bound_exceeds(small_llama({"batch.global=8"}), small_cluster(), 120, 4);
   expect_no_bound_exceeds(small_experts({"batch.global=8"}), small_cluster(), 80, 5);
+}
+
+// Groups of other sizes, optimizer state shared by replicas, groups that stay whole.
+TEST(Bounds, Groups) {
+  const auto edit = [](config::Recipe& r, std::mt19937& rng) {
+    config::Parallel& p = r.parallel;
+    using Kind = config::Grouping::Kind;
+    const auto draw = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
+    const config::Recipe before = r;
+    p.group = draw(2) == 0 ? config::Grouping{Kind::Blocks, 1 + draw(8)}
+                           : config::Grouping{Kind::Bytes, int64_t{1024} << draw(14)};
+    if (p.dp_replicate > 1 && p.zero > 0) p.zero_replicas = draw(2);
+    if (p.zero == 3 && draw(3) == 0) p.persist_below = base::Bytes(int64_t{1024} << draw(12));
+    if (p.zero == 3 && r.model.moe.experts > 0)
+      p.reshard_experts = static_cast<config::ReshardExperts>(draw(3));
+    if (!config::problems_of(r).empty()) r = before;
+  };
+  expect_no_bound_exceeds(small_llama(), small_cluster(), 100, 10, edit);
+  expect_no_bound_exceeds(small_experts(), small_cluster(), 60, 11, edit);
 }
 
 TEST(Bounds, ExpertsWithACapacity) {
@@ -166,7 +188,8 @@ void expect_state_equals_programs(const config::Recipe& recipe, int draws, int s
           if (row.role != graph::Role::Gradient || gradients_stay)
             expect(row.role, layout::local_bytes(row, {.elements = c.groups[g].count,
                                                        .shards = c.layout.mesh.size(c.groups[g].data.shard),
-                                                       .zero = c.layout.zero}));
+                                                       .zero = c.groups[g].zero,
+                                                       .outer = c.layout.mesh.size(c.groups[g].data.outer)}));
       for (const graph::StateDecl& s : c.step_graph.states)
         if (s.role == graph::Role::RouterBias || (s.role == graph::Role::Moment && s.param.empty()))
           expect(s.role, graph::stored_bytes(s));  // of the model, not of a parameter

@@ -76,6 +76,9 @@ TEST(Header, ShowsWhatEachOptionDoes) {
   EXPECT_CONTAINS(header(small, {"parallel.dp_replicate=2", "parallel.dp_shard=1", "parallel.zero=0"}),
                   "dp_replicate 2 copies of the state: ");
   EXPECT_CONTAINS(header(small, {"parallel.reshard_after_forward=false"}), "kept for the backward pass");
+  EXPECT_CONTAINS(header(small, {"parallel.group=2"}), "prefetch 1 group ahead; 3 groups of parameters");
+  EXPECT_CONTAINS(header(small, {"parallel.dp_replicate=2", "parallel.zero_replicas=1"}),
+                  "the optimizer state in 4 shards, over replicas too");
   EXPECT_CONTAINS(header(small, {"optimizer.clip_norm=0"}), "no clipping");
 }
 
