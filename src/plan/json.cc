@@ -67,6 +67,7 @@ Json json_of(const Time& t) {
     links.push_back({{"axes", l.axes},
                      {"link", l.link},
                      {"bytes", l.bytes},
+                     {"collectives", l.count},
                      {"seconds", l.seconds},
                      {"exposed", l.exposed}});
   return {{"step_seconds", t.step},

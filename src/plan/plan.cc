@@ -8,6 +8,7 @@
 #include "compiler/compile.h"
 #include "config/names.h"
 #include "models/build.h"
+#include "plan/group_warnings.h"
 #include "plan/layout_warnings.h"
 #include "plan/memory.h"
 #include "plan/memory_timeline.h"
@@ -173,6 +174,8 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   }
   report.time = combine(times);
   report.warnings = layout_warnings(recipe.parallel, assumptions.cluster);
+  if (assumptions.verify)
+    for (std::string& warning : group_warnings(report)) report.warnings.push_back(std::move(warning));
   report.notes.assign(remarks.begin(), remarks.end());
   add_notes(report);
   return report;

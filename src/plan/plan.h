@@ -110,6 +110,7 @@ struct LinkBytes {
   std::string axes;    // of the communicator
   std::string link;    // the slowest link class it crosses
   double bytes = 0;    // sent per rank and step
+  double count = 0;    // collectives per step
   double seconds = 0;  // duration of its collectives, exposed or not
   double exposed = 0;  // seconds that compute waited for them
 };

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/axis_order.h"
 #include "config/batch_ramp.h"
+#include "config/byte_size.h"
 #include "config/context_parallel.h"
 #include "config/names.h"
 
@@ -27,11 +28,24 @@ std::string axes_text(const config::Parallel& p) {
   return out.empty() ? "one rank" : out;
 }
 
+namespace {
+
+std::string counted(int64_t n, const char* what, const char* plural = "s") {
+  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
+}
+
+}  // namespace
+
 std::string layout_text(const config::Recipe& r) {
   const config::Parallel& p = r.parallel;
   std::string out = axes_text(p);
   if (p.ep > 1 || p.etp > 1) out += fmt::format(", ep {} etp {}", p.ep, p.etp);
   if (p.dp_shard * p.cp > 1) out += fmt::format(", zero {}", p.zero);
+  if (p.zero_replicas > 0) out += ", optimizer state over replicas too";
+  if (p.group.kind == config::Grouping::Kind::Blocks)
+    out += fmt::format(", up to {} per group", counted(p.group.size, "block"));
+  if (p.group.kind == config::Grouping::Kind::Bytes)
+    out += fmt::format(", groups of {}", config::byte_size_text(p.group.size));
   if (p.sequence_parallel) out += ", sequence parallelism";
   if (p.cp > 1) out += fmt::format(", cp by {}", config::name_of(p.cp_method));
   if (config::windowed_method(p) != p.cp_method)
@@ -53,10 +67,6 @@ std::string seconds_text(double s) {
 }
 
 namespace {
-
-std::string counted(int64_t n, const char* what, const char* plural = "s") {
-  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
-}
 
 class Page {
  public:

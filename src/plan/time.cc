@@ -50,6 +50,7 @@ std::vector<LinkBytes> links_of(const sim::Rank& rank, const std::vector<sim::Sp
     if (instr.kind != InstrKind::Collective) continue;
     LinkBytes& link = link_of(instr.collective.comm);
     link.bytes += durations.sent_bytes(instr);
+    ++link.count;
     link.seconds += spans[k].end - spans[k].start;
   }
   for (size_t c = 0; c < waits.size(); ++c)
@@ -143,7 +144,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
   sum.hardware_flops *= first;
   double computed = sum.step * sum.compute_rate;
   for (TimeShare& s : sum.shares) s.seconds *= first;
-  for (LinkBytes& l : sum.links) l.bytes *= first, l.seconds *= first, l.exposed *= first;
+  for (LinkBytes& l : sum.links) l.bytes *= first, l.count *= first, l.seconds *= first, l.exposed *= first;
   for (size_t i = 1; i < samples.size(); ++i) {
     const auto& [w, t] = samples[i];
     sum.step += w * t.step;
@@ -155,6 +156,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
     for (const LinkBytes& l : t.links) {
       LinkBytes& own = named(sum.links, l.axes, l.link);
       own.bytes += w * l.bytes;
+      own.count += w * l.count;
       own.seconds += w * l.seconds;
       own.exposed += w * l.exposed;
     }

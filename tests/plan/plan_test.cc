@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/temp_folder.h"
+#include "base/text.h"
+#include "plan/group_warnings.h"
 #include "plan/layout_warnings.h"
 #include "plan/plan_support.h"
 #include "plan/small_models.h"
@@ -295,6 +297,39 @@ TEST(Plan, TheOrderOfAxesDecidesWhichLinkAGroupCrosses) {
       "parallel.tp = 4 crosses the slow link (outer): the fast one joins 4 devices, and its ranks are 2 "
       "apart; tp first in parallel.order would stay inside");
   EXPECT_NE(to_text(far).find("order dp_shard-dp_replicate-tp"), std::string::npos) << to_text(far);
+}
+
+// Coarser groups: fewer collectives, more memory. The plan says what either costs.
+TEST(Plan, ThreeGranularitiesOfGroups) {
+  const auto plan = [](const char* group) {
+    return make_plan(testing::small_llama(
+                         {"parallel.dp_shard=8", "parallel.zero=3", std::string("parallel.group=") + group}),
+                     testing::small_cluster());
+  };
+  const Report fine = plan("\"256KiB\""), block = plan("auto"), coarse = plan("8");
+  const auto peak = [](const Report& r) { return r.memory.ranks[r.memory.most_loaded].total(); };
+  EXPECT_LT(peak(fine), peak(block));
+  EXPECT_LT(1.02 * static_cast<double>(peak(block)), static_cast<double>(peak(coarse)));
+  EXPECT_GT(data_collectives(fine), data_collectives(block));
+  // Of four passes over eight blocks: gathered twice, reduced once.
+  EXPECT_EQ(data_collectives(block) - data_collectives(coarse), 4 * 3 * 7);
+  EXPECT_TRUE(block.warnings.empty());
+  const auto expect_warning = [](const Report& r, const std::string& text) {
+    ASSERT_EQ(r.warnings.size(), 1u);
+    EXPECT_NE(r.warnings[0].find(text), std::string::npos) << r.warnings[0];
+    EXPECT_NE(to_text(r).find("warning: " + r.warnings[0]), std::string::npos);
+  };
+  EXPECT_GT(fine.time.step, block.time.step);
+  expect_warning(fine, "parallel.group = \"256KiB\" is too fine: ");
+  expect_warning(fine, fmt::format("with {} collectives over data ranks instead of {}",
+                                   data_collectives(fine), data_collectives(block)));
+  expect_warning(coarse, fmt::format("parallel.group = 8 is too coarse: {} per device instead of {}",
+                                     base::human_bytes(peak(coarse)), base::human_bytes(peak(block))));
+  // Where latency is all that a message costs, several blocks are better.
+  Assumptions slow = testing::small_cluster();
+  slow.cluster.inner.latency_s = slow.cluster.outer.latency_s = 1e-3;
+  expect_warning(make_plan(testing::small_llama({"parallel.dp_shard=8", "parallel.zero=3"}), slow),
+                 "one block per group is too fine for these links: ");
 }
 
 TEST(Plan, WarnsWhenTensorGroupsCrossTheSlowLink) {
