@@ -42,7 +42,7 @@ struct RunState {
 };
 
 checkpoint::Json to_json(const RunState& state);
-// UserError when something is missing, has another type, or is a value that no run has. `source` is for messages.
+// UserError when something is missing, or is not a value that a run can have. `source` is for messages.
 RunState parse_run_state(const checkpoint::Json& json, const std::string& source);
 
 }  // namespace quintet::train

@@ -49,19 +49,24 @@ std::string other_bits_line(const RunState& saved, const RunState& now) {
   // Not in checkpoints of older versions, and whatever else a manifest has there.
   const auto compare = [&](const char* key, const char* what) {
     const auto is = now.environment.find(key), was = saved.environment.find(key);
-    if (was != saved.environment.end() && was->is_string()) add(what, is->get<std::string>(), was->get<std::string>());
+    if (was != saved.environment.end() && was->is_string())
+      add(what, is->get<std::string>(), was->get<std::string>());
   };
   const bool on_gpu = recipe.run.device == config::DeviceKind::Cuda;
-  if (recipe.run.device == before.run.device) compare(on_gpu ? "device" : "kernels", on_gpu ? "the GPU" : "the kernels' instruction set");
+  if (recipe.run.device == before.run.device)
+    compare(on_gpu ? "device" : "kernels", on_gpu ? "the GPU" : "the kernels' instruction set");
   if (recipe.parallel.world() > 1 && recipe.parallel.world() == before.parallel.world())
     compare("backend", "the backend");
-  if (saved.version != now.version) add("the version", now.version, saved.version);
-  else compare("commit", "the commit");
+  if (saved.version != now.version)
+    add("the version", now.version, saved.version);
+  else
+    compare("commit", "the commit");
   compare("build", "the build");
   if (on_gpu && !recipe.run.deterministic) reasons.push_back("run.deterministic is false");
   if (reasons.empty()) return {};
-  return fmt::format("numbers agree with those of an unbroken run within rounding, perhaps not in every bit: {}",
-                     fmt::join(reasons, "; "));
+  return fmt::format(
+      "numbers agree with those of an unbroken run within rounding, perhaps not in every bit: {}",
+      fmt::join(reasons, "; "));
 }
 
 }  // namespace quintet::train

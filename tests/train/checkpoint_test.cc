@@ -70,7 +70,7 @@ const std::vector<LayoutCase> kLayouts = {
     {"ep 2 tp 2 zero 3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=2", "parallel.zero=3"}, true},
     {"pp 2 ep 2 zero 1", {"parallel.pp=2", "parallel.dp_shard=2", "parallel.ep=2", "parallel.zero=1"}, true},
 };
-// Models of 2 blocks or more with a vocabulary that no axis divides, so that ranks hold padding; the number of
+// Models of 2 or more blocks, a vocabulary that no axis divides, so that ranks hold padding; the number of
 // sequences divides by all numbers of data ranks.
 const Sets kDenseModel = {"model.vocab=259", "model.ffn=64", "batch.global=12"};
 const Sets kExpertModel = kDenseModel + Sets{"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=64",

@@ -60,7 +60,7 @@ struct PeerRun {
 };
 
 std::string run_text(const train::Rank& rank, int64_t step) {
-  return to_json(train::RunState{.step = step, .scalars = rank.scalar_states()}).dump();
+  return to_json(train::RunState{.step = step, .schedule_steps = 10, .scalars = rank.scalar_states()}).dump();
 }
 
 // Ranks disappear after step 8, with their memory; the copies are of step 6. All go on from there, in a new

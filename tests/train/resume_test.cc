@@ -410,21 +410,26 @@ TEST(Resume, ALongerRunKeepsItsSchedule) {
   ASSERT_EQ(records.size(), 8u);
   EXPECT_EQ(records[5].at("lr"), records[7].at("lr")) << "at its floor since step 6";
 
-  // The recipe's own, when that is asked for: the rates of a run that was as long from the start. Later starts
-  // need not ask again.
-  const SmallRun asked, whole;
-  asked.train(sets);
-  train::RunOptions allowed = stop_after(7);
-  allowed.allow = {"optimizer.schedule"};
-  for (const std::string& line : lines_of_run(asked, longer, allowed))
-    EXPECT_EQ(line.find("stays"), std::string::npos) << line;
-  asked.train(longer, allowed);
-  asked.train(longer);
-  whole.train(longer);
-  const auto own = test::read_metrics(asked.run_folder().metrics()),
-             expected = test::read_metrics(whole.run_folder().metrics());
-  for (const size_t i : {6, 7}) EXPECT_EQ(own[i].at("lr"), expected[i].at("lr"));
-  EXPECT_NE(own[6].at("lr"), records[6].at("lr"));
+  // The recipe's own, when that is asked for: the rates of a run that was as long from the start, whether the
+  // recipe has its end or the run. Later starts need not ask again.
+  for (const Sets& kind : {Sets{"optimizer.schedule.kind=\"linear\""},
+                           Sets{"optimizer.schedule.kind=\"wsd\"", "optimizer.schedule.decay=2"}}) {
+    SCOPED_TRACE(kind[0]);
+    const SmallRun asked, whole;
+    asked.train(kind);
+    train::RunOptions allowed = stop_after(7);
+    allowed.allow = {"optimizer.schedule"};
+    const Sets to_eight = kind + Sets{"run.steps=8"};
+    for (const std::string& line : lines_of_run(asked, to_eight, allowed))
+      EXPECT_EQ(line.find("stays"), std::string::npos) << line;
+    asked.train(to_eight, allowed);
+    asked.train(to_eight);
+    whole.train(to_eight);
+    const auto own = test::read_metrics(asked.run_folder().metrics()),
+               expected = test::read_metrics(whole.run_folder().metrics());
+    for (const size_t i : {6, 7}) EXPECT_EQ(own[i].at("lr"), expected[i].at("lr"));
+    EXPECT_NE(own[6].at("lr"), records[6].at("lr"));
+  }
 }
 
 // The length is the saved one, the ramp itself the recipe's: a change of it is refused as any other.

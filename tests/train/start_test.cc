@@ -85,7 +85,7 @@ TEST(Start, AManifestWithoutTheStatesOfTheStepIsRefused) {
                   "47 sequences after step 6, where this recipe has read 48");
 }
 
-// A manifest may come from anywhere: values that no run has are refused before anything is computed with them.
+// A manifest may come from anywhere: values that no run has are refused before they are used.
 TEST(Start, ImpossibleValuesOfTheStateAreRefused) {
   const SmallRun small;
   small.train(kSaved +
