@@ -135,6 +135,7 @@ TEST(HfConfig, EncodersAttendToBothSides) {
   EXPECT_CONTAINS(problem(R"("is_decoder": true)"), "is_decoder = true is not supported; only false");
   EXPECT_CONTAINS(problem(R"("position_embedding_type": "relative_key")"), "only \"absolute\"");
   EXPECT_CONTAINS(problem(R"("hidden_dropout_prob": 0.2)"), "must be equal");
+  EXPECT_CONTAINS(problem(R"("tie_word_embeddings": false)"), "only true");
   EXPECT_CONTAINS(problem(R"("hidden_act": "relu")"), "only \"gelu\" and its tanh form \"gelu_new\"");
   EXPECT_TRUE(read_hf_config(with(bert, R"("hidden_act": "gelu_new")")).model.gelu_tanh);
 }

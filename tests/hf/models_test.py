@@ -92,7 +92,7 @@ FAMILIES = {
     "gpt2": ("GPT2Config", dict(vocab_size=256, n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=40, resid_pdrop=0.0,
                                 embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
     "bert": ("BertConfig", {**NEOX, "vocab_size": 257, **NO_DROPOUT}),
-    "bert:tanh": ("BertConfig", {**NEOX, "vocab_size": 257, **NO_DROPOUT, "hidden_act": "gelu_new", "type_vocab_size": 3, "tie_word_embeddings": False}),
+    "bert:tanh": ("BertConfig", {**NEOX, "vocab_size": 257, **NO_DROPOUT, "hidden_act": "gelu_new", "type_vocab_size": 3}),
     "mixtral": ("MixtralConfig", {**DENSE, "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2_moe": ("Qwen2MoeConfig", {**DENSE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                                      "shared_expert_intermediate_size": 40, "decoder_sparse_step": 2, "norm_topk_prob": False}),
@@ -235,15 +235,15 @@ def tensors(folder):
     return result
 
 
-def worst_difference(a, b):
-    """The largest difference relative to each tensor's largest element, and where it is."""
+def worst_difference(a, b, floor=1e-30):
+    """The largest difference relative to each tensor's largest element, or to `floor`, and where it is."""
     if a.keys() != b.keys():
         return math.inf, f"names differ: {sorted(a.keys() ^ b.keys())[:3]}"
     worst = (0.0, "")
     for name in a:
         if a[name].shape != b[name].shape:
             return math.inf, f"{name}: {a[name].shape} and {b[name].shape}"
-        scale = max(b[name].abs().max().item(), 1e-30)
+        scale = max(b[name].abs().max().item(), floor)
         worst = max(worst, ((a[name].double() - b[name].double()).abs().max().item() / scale, name))
     return worst
 
@@ -341,7 +341,9 @@ def test_family(family):
         expected = to_saved_names(double, moved)
         relative = abs(metrics[0]["loss"] - loss.item()) / loss.item()
         mine = {n: before[n] - t for n, t in tensors(out).items()}
-        error, where = worst_difference(mine, {n: before[n] - t for n, t in expected.items()})
+        gradients = {n: before[n] - t for n, t in expected.items()}
+        # That of a bias on K is zero but for rounding errors.
+        error, where = worst_difference(mine, gradients, 1e-6 * max(g.abs().max().item() for g in gradients.values()))
         check(family, "grad", relative < 1e-10 and error < 1e-4, f"loss by {relative:.1e}, gradients by {error:.1e} {where}")
 
         # AdamW: norms and biases are not decayed.

@@ -231,7 +231,7 @@ HfKey bert_dropout() {
 }  // namespace
 
 Keys bert_keys() {
-  return {always([](Model& m) { m.family = Family::Bert, m.init = InitScheme::Normal; }),
+  return {always([](Model& m) { m.family = Family::Bert, m.init = InitScheme::Normal, m.tied = true; }),
           value({"num_hidden_layers"}, kHfRequired, &Model::layers),
           value({"hidden_size"}, kHfRequired, &Model::embed),
           value({"num_attention_heads"}, kHfRequired, &Model::heads),
@@ -240,7 +240,7 @@ Keys bert_keys() {
           value({"max_position_embeddings"}, 512, &Model::max_positions),
           value({"type_vocab_size"}, 2, &Model::token_types),
           value({"layer_norm_eps"}, 1e-12, &Model::norm_eps),
-          tied(true),
+          only("tie_word_embeddings", true),  // else the head has two biases, of which versions use another
           bert_dropout(),
           exact_or_tanh_gelu("gelu_new"),
           only("position_embedding_type", "absolute"),
