@@ -262,6 +262,8 @@ TEST(NanoGptFile, AllIdsAreCheckedByThreads) {
     EXPECT_CONTAINS(test::user_error([&] { bad.check_tokens(threads); }), "token 2000 at position 3500000");
   ids[3'500'000] = ids[4'900'000] = 999;
   write().check_tokens(4);
+  ids.back() = 3000;
+  EXPECT_CONTAINS(test::user_error([&] { write().check_tokens(4); }), "token 3000 at position 4999999");
 }
 
 }  // namespace
