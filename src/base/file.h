@@ -76,8 +76,8 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
-// Removes what killed processes have left in `folder` of files that AtomicFile or write_file_atomically was to
-// write there. No other process may be writing them.
+// Removes what killed processes have left in `folder` of files that AtomicFile or write_file_atomically was
+// to write there. No other process may be writing them.
 void remove_partial_files(const Path& folder, std::initializer_list<const char*> names);
 
 // An append-only file. Each append hands all its bytes to the system before it returns, or throws.
