@@ -417,6 +417,10 @@ constexpr ProblemCode kCodes[] = {
      "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\nprecision.fp8_head=true\nmodel.vocab="
      "1000",
      "model.vocab=1024"},
+    {"Q1420", "precision.moments = \"bf16\" requires moments",
+     "Adafactor keeps averages of rows and columns, and SGD and LARS without momentum keep nothing: there "
+     "are no moments to store in bf16.",
+     "optimizer.name=\"sgd\"\nprecision.moments=\"bf16\"", "optimizer.momentum=0.9"},
 
     // ---- Q15: memory and sizes
     {"Q1501", "memory keys match memory.recompute",

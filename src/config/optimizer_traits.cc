@@ -24,13 +24,13 @@ constexpr std::array<Key, 5> kAdafactor = {"optimizer.adafactor.decay", "optimiz
 constexpr std::array<OptimizerTraits, 9> kTraits = {{
     {Kind::AdamW, kAdam},
     {Kind::Adam, kAdam},
-    {Kind::AdamW8bit, kAdamW8bit, /*rounds_moments=*/false},
-    {Kind::Sgd, kSgd},
+    {Kind::AdamW8bit, kAdamW8bit, StoredMoments::Always, /*rounds_moments=*/false},
+    {Kind::Sgd, kSgd, StoredMoments::WithMomentum},
     {Kind::Lion, kLion},
     {Kind::Muon, kMuon},
     {Kind::Lamb, kLamb},
-    {Kind::Lars, kLars},
-    {Kind::Adafactor, kAdafactor, /*rounds_moments=*/false},
+    {Kind::Lars, kLars, StoredMoments::WithMomentum},
+    {Kind::Adafactor, kAdafactor, StoredMoments::Never, /*rounds_moments=*/false},
 }};
 
 bool has(const OptimizerTraits& t, Key key) {
@@ -45,6 +45,15 @@ bool reads_key(const Optimizer& optimizer, std::string_view key) {
   return optimizer.uses(Kind::Custom) ||
          std::any_of(kTraits.begin(), kTraits.end(),
                      [&](const OptimizerTraits& t) { return has(t, key) && optimizer.uses(t.kind); });
+}
+
+bool stores_moments(const Optimizer& optimizer) {
+  return optimizer.uses(Kind::Custom) ||
+         std::any_of(kTraits.begin(), kTraits.end(), [&](const OptimizerTraits& t) {
+           return optimizer.uses(t.kind) &&
+                  (t.moments == StoredMoments::Always ||
+                   (t.moments == StoredMoments::WithMomentum && optimizer.momentum > 0));
+         });
 }
 
 bool belongs_to_optimizers(std::string_view key) {

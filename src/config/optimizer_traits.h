@@ -8,10 +8,14 @@
 
 namespace quintet::config {
 
+// Whether precision.moments is the type of something that an optimizer stores.
+enum class StoredMoments : uint8_t { Always, WithMomentum, Never };
+
 struct OptimizerTraits {
   OptimizerKind kind;
   // Keys of [optimizer] that it reads, of those that some optimizers do not.
   std::span<const std::string_view> keys;
+  StoredMoments moments = StoredMoments::Always;
   bool rounds_moments = true;  // precision.moments_rounding applies to its moments
 };
 
@@ -19,6 +23,8 @@ std::span<const OptimizerTraits> optimizer_traits();
 
 // Whether the optimizer of some parameters reads the key. A custom one may read any.
 bool reads_key(const Optimizer& optimizer, std::string_view key);
+// Whether the optimizer of some parameters stores moments as precision.moments. A custom one may.
+bool stores_moments(const Optimizer& optimizer);
 // Whether the key belongs to some optimizers only.
 bool belongs_to_optimizers(std::string_view key);
 

@@ -76,6 +76,15 @@ void stochastic_rounding_needs_bf16_moments(const Recipe& r, const Fail& fail) {
          "\"nearest\"");
 }
 
+void bf16_moments_need_moments(const Recipe& r, const Fail& fail) {
+  const Optimizer& o = r.optimizer;
+  if (r.precision.moments != base::DType::BF16 || stores_moments(o)) return;
+  fail("precision.moments",
+       fmt::format("\"bf16\" has no effect with optimizer.name = \"{}\"{}, which stores no moments",
+                   name_of(o.kind), o.kind == OptimizerKind::Adafactor ? "" : " and optimizer.momentum = 0"),
+       "\"f32\"");
+}
+
 void f16_is_only_for_compute(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   const auto check = [&](const char* key, base::DType t) {
@@ -133,6 +142,9 @@ std::vector<Rule> precision_rules() {
       {"precision.moments_rounding = \"stochastic\" requires bf16 moments",
        {"precision.moments", "precision.moments_rounding", "optimizer.name"},
        stochastic_rounding_needs_bf16_moments},
+      {"precision.moments = \"bf16\" requires moments",
+       {"precision.moments", "optimizer.name", "optimizer.momentum"},
+       bf16_moments_need_moments},
       {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
        f16_is_only_for_compute},
