@@ -1,6 +1,8 @@
 #include "program/matrix_pieces.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "base/error.h"
 
@@ -86,12 +88,33 @@ PieceExchange::Side PieceExchange::as_owner(int64_t position, int64_t members) c
   return side;
 }
 
-bool exchanges_matrices(const Program& program) {
-  return std::any_of(program.bodies.begin(), program.bodies.end(), [](const Body& body) {
-    return std::any_of(body.instrs.begin(), body.instrs.end(), [](const Instr& i) {
-      return i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::Exchange;
-    });
-  });
+bool deals_unevenly(const Program& program) {
+  const auto shares_differ = [](const PieceExchange& exchange, int64_t members) {
+    std::vector<int64_t> owned(static_cast<size_t>(members)), held(static_cast<size_t>(exchange.holders));
+    for (const PieceExchange::Share& s : exchange.shares) {
+      owned[static_cast<size_t>(s.owner)] += s.count;
+      held[static_cast<size_t>(s.holder)] += s.count;
+    }
+    const auto differ = [](const std::vector<int64_t>& list) {
+      return std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) != list.end();
+    };
+    return differ(owned) || differ(held);
+  };
+  // Where all owners have the same number of elements, one that has the most matrices of every shape has what
+  // all the others have.
+  const auto has_fewer = [](const Instr& i) {
+    std::set<int64_t> slots;
+    for (const MatrixPiece& p : matrix_pieces(i.attrs)) slots.insert(p.slot);
+    return static_cast<int64_t>(slots.size()) < i.attrs.integer("matrices");
+  };
+  for (const Body& body : program.bodies)
+    for (const Instr& i : body.instrs) {
+      if (i.kind == InstrKind::Compute && i.op == &graph::kNewtonSchulz && has_fewer(i)) return true;
+      if (i.kind != InstrKind::Collective || i.collective.kind != CollectiveKind::Exchange) continue;
+      const auto members = static_cast<int64_t>(program.comms[i.collective.comm.index()].members.size());
+      if (shares_differ(piece_exchange(i.attrs), members)) return true;
+    }
+  return false;
 }
 
 PieceExchange::Side PieceExchange::sent(int64_t position, int64_t members) const {

@@ -51,8 +51,9 @@ struct PieceExchange {
   Side as_holder(int64_t position, int64_t members) const;
   Side as_owner(int64_t position, int64_t members) const;
 };
-// Owners with fewer matrices than others use only part of their buffers, which have one size on all ranks.
-bool exchanges_matrices(const Program& program);
+// Whether some owner has fewer matrices than another: it uses only part of its buffers and scratch, which
+// have one size on all ranks. All ranks of a class have the same answer.
+bool deals_unevenly(const Program& program);
 
 graph::Attrs to_attributes(const PieceExchange& exchange);
 PieceExchange piece_exchange(const graph::Attrs& attrs);

@@ -10,6 +10,7 @@
 #include "comm/local.h"
 #include "data/open_corpus.h"
 #include "kernels/dynamic_map.h"
+#include "program/matrix_pieces.h"
 #include "program/verify.h"
 #include "tools/assemble_tensors.h"
 #include "tools/matrix_moves.h"
@@ -211,6 +212,11 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   return list;
 }
 
+Peak peak_of(const Rank& rank) {
+  return {rank.planned_peak_bytes(), rank.measured_peak_bytes(),
+          program::deals_unevenly(rank.compiled().program)};
+}
+
 const TensorAssembler::Has kAll = [](const graph::Param&) { return true; },
                            kTrained = [](const graph::Param&p) { return p.trainable; };
 
@@ -306,7 +312,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       run.moments = std::move(moments);
     }
     if (first) run.longest_path = longest_path(logical);
-    run.peaks[me] = {rank.planned_peak_bytes(), rank.measured_peak_bytes()};
+    run.peaks[me] = peak_of(rank);
     rank.check_replicas();
     world.world().barrier();  // rank 0 reads its peers' programs
   });
@@ -368,10 +374,12 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);
-  const int64_t peak[2] = {rank.planned_peak_bytes(), rank.measured_peak_bytes()};
-  std::vector<int64_t> peaks(2 * static_cast<size_t>(world.size()));
-  all.all_gather(peak, peaks.data(), 2, DType::I64);
-  for (size_t r = 0; r < peaks.size(); r += 2) run.peaks.push_back({peaks[r], peaks[r + 1]});
+  const Peak own = peak_of(rank);
+  const int64_t peak[3] = {own.planned, own.measured, int64_t{own.uneven}};
+  std::vector<int64_t> peaks(3 * static_cast<size_t>(world.size()));
+  all.all_gather(peak, peaks.data(), 3, DType::I64);
+  for (size_t r = 0; r < peaks.size(); r += 3)
+    run.peaks.push_back({peaks[r], peaks[r + 1], peaks[r + 2] != 0});
   rank.check_replicas();
   return run;
 }

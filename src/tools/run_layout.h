@@ -41,6 +41,7 @@ struct LayoutOptions {
 
 struct Peak {
   int64_t planned = 0, measured = 0;  // bytes; measured needs two steps
+  bool uneven = false;  // Muon: a rank of this rank's class may own fewer matrices than the plan
 };
 
 // Tensors are in model order: the order in which the model declares its parameters. Frozen parameters have

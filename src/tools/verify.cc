@@ -472,24 +472,31 @@ class Comparison {
   void peaks() {
     if (b_.steps.size() < 2) return;  // measuring takes two steps
     for (size_t r = 0; r < a_.peaks.size(); ++r) {
-      const double planned = static_cast<double>(a_.peaks[r].planned),
-                   measured = static_cast<double>(a_.peaks[r].measured);
-      const double difference = measured <= planned && planned_is_bound() ? 0 : std::abs(measured - planned);
-      add(Kind::Peak, fmt::format("rank {}", r), 0, measured, planned, difference, 0, 1);
+      const Peak& peak = a_.peaks[r];
+      add_peak(fmt::format("rank {}", r), peak.planned, peak.measured, rows_vary() || peak.uneven);
+    }
+    // Some rank owns as many matrices as the plan has room for.
+    const size_t ranks = std::max<size_t>(1, a_.peaks.size() / static_cast<size_t>(recipe_.parallel.pp));
+    for (size_t first = 0; first < a_.peaks.size(); first += ranks) {
+      if (rows_vary() || !a_.peaks[first].uneven) continue;
+      int64_t most = 0;
+      for (size_t r = first; r < first + ranks; ++r) most = std::max(most, a_.peaks[r].measured);
+      add_peak(fmt::format("the most of ranks {} to {}", first, first + ranks - 1), a_.peaks[first].planned,
+               most, /*is_bound=*/false);
     }
   }
 
-  // 8 in verify.h.
-  bool planned_is_bound() const {
-    const config::Moe& moe = recipe_.model.moe;
-    if (recipe_.run.device != config::DeviceKind::Cpu) return true;
-    if (deals_matrices()) return true;
-    return moe.experts > 0 && !moe.pad && (moe.capacity_factor > 0 || recipe_.parallel.ep > 1);
+  void add_peak(const std::string& name, int64_t planned, int64_t measured, bool is_bound) {
+    const int64_t difference = is_bound && measured <= planned ? 0 : std::abs(measured - planned);
+    add(Kind::Peak, name, 0, static_cast<double>(measured), static_cast<double>(planned),
+        static_cast<double>(difference), 0, 1);
   }
 
-  bool deals_matrices() const {
-    return recipe_.optimizer.uses(config::OptimizerKind::Muon) &&
-           recipe_.parallel.world() > recipe_.parallel.pp;
+  // 8 in verify.h.
+  bool rows_vary() const {
+    const config::Moe& moe = recipe_.model.moe;
+    if (recipe_.run.device != config::DeviceKind::Cpu) return true;
+    return moe.experts > 0 && !moe.pad && (moe.capacity_factor > 0 || recipe_.parallel.ep > 1);
   }
 
   const config::Recipe& recipe_;

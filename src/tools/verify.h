@@ -52,9 +52,9 @@
 //     equal, nothing is allowed for it.
 //  8. Peak memory equals the plan to the byte. Rows received by experts are the exception: their number is
 //     known in advance only when nothing is dropped and the experts are not distributed, or when they are
-//     padded. Otherwise the plan is an upper bound, and less may be touched; the same holds for Muon, where a
-//     rank may own fewer matrices than another, and on a GPU, where libraries may not use all of their
-//     requested scratch.
+//     padded. Otherwise the plan is an upper bound, and less may be touched; the same holds on a GPU, where
+//     libraries may not use all of their requested scratch. With Muon a rank may own fewer matrices than
+//     another rank of its stage: one of them must touch what is planned, the others no more.
 //  9. On two different devices, initial weights may differ in their last bits, because each has its own
 //     logarithm and cosine. The effect is small compared to the tolerances above.
 //  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training

@@ -164,7 +164,6 @@ class RankLoop {
     result_.recipe = recipe_;
     result_.is_first = first_;
     result_.summary.name = recipe_.name;
-    result_.summary.planned_is_bound = plan_is_bound(rank_->compiled());
   }
 
   // The tuned GEMM algorithms: a run that continues uses those of its checkpoint, or bits would differ. A

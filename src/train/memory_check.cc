@@ -102,7 +102,7 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
 
 bool plan_is_bound(const compiler::Compiled& compiled) {
   const std::optional<ExpertPlan> experts = expert_plan(compiled);
-  return (experts && experts->is_bound()) || program::exchanges_matrices(compiled.program);
+  return (experts && experts->is_bound()) || program::deals_unevenly(compiled.program);
 }
 
 }  // namespace quintet::train

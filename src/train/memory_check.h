@@ -21,8 +21,8 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
                     const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {},
                     const compiler::DisabledPasses& disabled = {}, const exec::SharedMemory& host = {});
 
-// Whether the planned memory is what the step that needs the most would touch, and a step may touch less
-// (Summary::planned_is_bound).
+// Whether the planned memory is the most that a step, or a rank of this rank's class, can touch, and others
+// may touch less (Summary::planned_is_bound).
 bool plan_is_bound(const compiler::Compiled& compiled);
 
 }  // namespace quintet::train

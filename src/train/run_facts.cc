@@ -7,6 +7,7 @@
 #include "checkpoint/manifest.h"
 #include "config/names.h"
 #include "program/allocate.h"
+#include "train/memory_check.h"
 
 namespace quintet::train {
 namespace {
@@ -122,16 +123,20 @@ int64_t metrics_bytes(const config::Recipe& recipe, const Rank& rank) {
 
 void gather_memory(const Rank& rank, comm::World& world, bool dry_run, Summary& summary) {
   const program::Peak peak = program::peak_of(rank.compiled().program);
-  std::vector<int64_t> mine = {rank.planned_peak_bytes(), dry_run ? 0 : rank.measured_peak_bytes()};
+  std::vector<int64_t> mine = {rank.planned_peak_bytes(), dry_run ? 0 : rank.measured_peak_bytes(),
+                               int64_t{plan_is_bound(rank.compiled())}};
+  const auto numbers = static_cast<ptrdiff_t>(mine.size());
   mine.insert(mine.end(), peak.by_class.begin(), peak.by_class.end());
   const size_t count = mine.size();
   std::vector<int64_t> all(count * static_cast<size_t>(world.size()));
   world.world().all_gather(mine.data(), all.data(), static_cast<int64_t>(count), base::DType::I64);
+  summary.planned_is_bound = false;
   for (size_t r = 0; r < all.size(); r += count) {
     Summary::RankMemory& m = summary.ranks.emplace_back();
     m.planned_peak_bytes = all[r];
     m.measured_peak_bytes = all[r + 1];
-    std::copy_n(all.begin() + static_cast<ptrdiff_t>(r) + 2, m.planned_by_class.size(),
+    summary.planned_is_bound = summary.planned_is_bound || all[r + 2] != 0;
+    std::copy_n(all.begin() + static_cast<ptrdiff_t>(r) + numbers, m.planned_by_class.size(),
                 m.planned_by_class.begin());
   }
 }

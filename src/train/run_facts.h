@@ -24,7 +24,8 @@ nlohmann::ordered_json environment_json(const HeaderFacts& facts, const std::str
 // An upper estimate of the size of metrics.jsonl.
 int64_t metrics_bytes(const config::Recipe& recipe, const Rank& rank);
 
-// Adds the planned and, unless `dry_run`, the measured peaks of all ranks to the summary. Collective.
+// Adds the planned and, unless `dry_run`, the measured peaks of all ranks to the summary, and whether the
+// planned ones are bounds. Collective.
 void gather_memory(const Rank& rank, comm::World& world, bool dry_run, Summary& summary);
 
 }  // namespace quintet::train

@@ -112,7 +112,7 @@ struct Summary {
   std::vector<RankMemory> ranks;
   // The plan covers the most that a step or a rank can need, and the measurement, taken in the first two
   // steps, may stay below it: the number of rows that experts receive varies between steps, and that of the
-  // matrices that Muon deals to owners between ranks. Otherwise both are equal.
+  // matrices that Muon deals to owners may differ between ranks. Otherwise both are equal.
   bool planned_is_bound = false;
 };
 std::string to_json(const Summary& summary);

@@ -132,6 +132,31 @@ TEST(Verify, FindsLossNormMomentAndPeak) {
   EXPECT_EQ(mismatch_after([](LayoutRun& r) { r.steps[0].result.loss = std::nan(""); }), Check::Kind::Loss);
 }
 
+// With Muon, ranks that own fewer matrices than the plan has room for touch less of it, but not all of them.
+TEST(Verify, FindsAPlanThatIsTooLargeForMuon) {
+  for (const int64_t layers : {2, 4}) {  // 4: every rank owns as many matrices of each shape
+    SCOPED_TRACE(layers);
+    config::Recipe r = recipe(config::OptimizerKind::Muon);
+    r.model.layers = layers;
+    // Few tokens, large matrices and whole gradients: most is needed while matrices are with their owners.
+    r.parallel.zero = 0;
+    r.model.embed = 64;
+    r.model.head_dim = 16;
+    r.model.ffn = 96;
+    r.data.seq_len = 2;
+    r.batch = {2, 1, 1};
+    Runs runs(config::resolve(r));
+    EXPECT_TRUE(tools::compare(runs.recipe, runs.layout, runs.one).pass());
+    for (tools::Peak& p : runs.layout.peaks) {
+      EXPECT_EQ(p.uneven, layers == 2);
+      p.planned *= 2;
+    }
+    EXPECT_EQ(runs.first_mismatch().kind, Check::Kind::Peak);
+    for (tools::Peak& p : runs.layout.peaks) p.planned = p.planned / 2 + 1;
+    EXPECT_EQ(runs.first_mismatch().kind, Check::Kind::Peak);
+  }
+}
+
 // Loads are integers and biases are derived from them: both must be equal. A layout may touch less memory
 // than planned only if its number of rows is not known in advance.
 TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
@@ -276,10 +301,13 @@ TEST(Verify, AnOverflowingTensorLeavesTheOthersComparable) {
 // What is allowed for weights does not contain the difference that was observed.
 TEST(Verify, TolerancesOfWeightsAreThoseOfRounding) {
   const Runs r(recipe());
+  int weights = 0;
   for (const Check& c : tools::compare(r.recipe, r.layout, r.one).checks)
     if (c.kind == Check::Kind::Weight) {
+      ++weights;
       EXPECT_LT(c.tolerance, 1e-12) << c.name;
     }
+  EXPECT_EQ(weights, 21);
 }
 
 // The same for averages of weights, however far apart the moves are.
