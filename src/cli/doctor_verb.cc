@@ -1,10 +1,8 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-
-#include <ctime>
 
 #include "base/error.h"
 #include "base/output_path.h"
+#include "base/provenance.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/names.h"
@@ -26,7 +24,7 @@ struct DoctorOptions {
 };
 
 // YYYY-MM, the date format of the catalogue.
-std::string this_month() { return fmt::format("{:%Y-%m}", fmt::gmtime(std::time(nullptr))); }
+std::string this_month() { return base::utc_text().substr(0, 7); }
 
 // Prints the findings; called on rank 0 only.
 void report(const DoctorOptions& o, const machine::ProbedMachine& machine) {

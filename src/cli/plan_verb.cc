@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/output_path.h"
@@ -10,13 +8,9 @@
 #include "cli/search_options.h"
 #include "cli/verbs.h"
 #include "observe/console.h"
-#include "plan/plan.h"
-#include "plan/recipe_from_model.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
-#include "search/layout_space.h"
-#include "tools/bench_step.h"
-#include "tools/plan_assumptions.h"
+#include "tools/predict.h"
 
 namespace quintet::cli {
 namespace {
@@ -32,34 +26,7 @@ struct PlanOptions {
   SearchOptions wanted;
 };
 
-std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
-  if (word.empty()) return std::nullopt;
-  for (int i = 0; i < hardware::kNumArithmetics; ++i)
-    if (to_string(static_cast<hardware::Arithmetic>(i)) == word) return static_cast<hardware::Arithmetic>(i);
-  base::fail_user("--matmul {}: must be one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
-}
-
-// A number of tokens, or a file of them.
-std::vector<int64_t> document_lengths(const std::string& given) {
-  const bool number = given[0] != 'e' && given.find_first_not_of("+-.0123456789e") == std::string::npos;
-  return tools::parse_document_lengths(number ? given : base::read_file(given),
-                                       number ? "--documents" : given);
-}
-
-// A recipe of fewer ranks than the cluster has devices runs on a part of it.
-void use_part_of_cluster(hardware::Cluster& cluster, const config::Recipe& recipe,
-                         std::vector<std::string>& notes) {
-  const int64_t world = recipe.parallel.world(), all = cluster.world();
-  const bool whole_nodes = world % cluster.per_node == 0;
-  if (world >= all || (world > cluster.per_node && !whole_nodes)) return;
-  notes.push_back(fmt::format(
-      "the recipe uses {} of the cluster's {} devices; --search finds a layout for all", world, all));
-  cluster.nodes = whole_nodes ? static_cast<int>(world / cluster.per_node) : 1;
-  if (!whole_nodes) cluster.per_node = static_cast<int>(world);
-  cluster.domain = std::min<int>(cluster.domain, static_cast<int>(world));
-}
-
-int plan_action(const PlanOptions& o) {
+void check(const PlanOptions& o) {
   const bool from_file = !o.recipe.path.empty();
   o.wanted.check();
   if (from_file && !o.request.model.empty()) base::fail_user("a recipe and --model are mutually exclusive");
@@ -77,86 +44,55 @@ int plan_action(const PlanOptions& o) {
     base::fail_user(
         "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "
         "data.seq_len=...");
-
-  if (!o.trace.empty()) base::require_page_file("--trace", o.trace);
-  if (!o.html.empty()) base::require_page_file("--html", o.html);
-
-  plan::Assumptions assumptions;
-  plan::FilledRecipe filled_recipe;
-  report::Findings findings;
-  if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
-  // The layout keys that a search holds fixed need not form a complete layout.
-  RecipeOptions asked = o.recipe;
-  if (o.wanted.search) std::erase_if(asked.sets, search::sets_layout);
-  if (from_file) {
-    filled_recipe.recipe =
-        asked.load(true, {.purpose = o.wanted.search ? config::Purpose::Search : config::Purpose::Run,
-                          .ranks = o.cluster.empty() ? 0 : assumptions.cluster.world()});
-    if (o.cluster.empty())
-      assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);
-    else if (!o.wanted.search)
-      use_part_of_cluster(assumptions.cluster, filled_recipe.recipe, findings.notes);
-  } else {
-    plan::RecipeRequest request = o.request;
-    request.sets = asked.sets;
-    request.search = o.wanted.search;
-    if (!o.recipe.dtype.empty()) request.sets.push_back("precision.compute=" + o.recipe.dtype);
-    filled_recipe = plan::recipe_from_model(request, assumptions.cluster);
-  }
-  if (o.price >= 0) {
-    if (o.wanted.tokens.empty()) base::fail_user("--price needs --tokens, e.g. --tokens 15T");
-    assumptions.cluster.price_per_hour = o.price;
-    assumptions.cluster.price_source = "--price";
-  }
-  tools::assume_software(assumptions, o.stack, filled_recipe.recipe);
-  assumptions.matmul = arithmetic(o.matmul);
-  assumptions.disabled_passes = o.recipe.disabled_passes();
-  if (o.wanted.search && !assumptions.disabled_passes.empty())
+  if (o.price >= 0 && o.wanted.tokens.empty()) base::fail_user("--price needs --tokens, e.g. --tokens 15T");
+  if (o.wanted.search && !o.recipe.disabled_passes().empty())
     base::fail_user(
         "--disable-pass and --search are mutually exclusive: a search assumes all passes; plan the recipe "
         "that it finds with --disable-pass");
-  if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
-    base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
-  assumptions.imbalance = o.imbalance;
-  assumptions.storage = o.storage;
-  assumptions.storage.write = static_cast<double>(o.write_rate);
-  assumptions.storage.read = static_cast<double>(o.read_rate);
-  if (!o.documents.empty()) {
-    if (!filled_recipe.recipe.data.pack)
-      base::fail_user("--documents needs data.pack = true, the recipe has false");
-    assumptions.visible_keys = tools::mean_visible_keys(document_lengths(o.documents), filled_recipe.recipe);
-  }
+  if (!o.trace.empty()) base::require_page_file("--trace", o.trace);
+  if (!o.html.empty()) base::require_page_file("--html", o.html);
+}
 
+int plan_action(const PlanOptions& o) {
+  check(o);
   // One live line on a terminal, nothing elsewhere.
   observe::Console& console = observe::Console::standard_error();
-  report::FindingsOptions wanted = o.wanted.findings();
-  wanted.progress = [&](const std::string& text) { console.set_live(text); };
-  if (o.wanted.search) {
-    std::vector<std::string> held = o.recipe.sets;
-    if (o.request.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.request.micro_batch));
-    const auto found =
-        report::search_layout(wanted, {filled_recipe.recipe, held, !from_file}, assumptions, findings);
+  tools::PredictOptions options{.request = o.request,
+                                .sets = o.recipe.sets,
+                                .dtype = o.recipe.dtype,
+                                .cluster = o.cluster,
+                                .stack = o.stack,
+                                .matmul = o.matmul,
+                                .documents = o.documents,
+                                .imbalance = o.imbalance,
+                                .price = o.price,
+                                .storage = o.storage,
+                                .disabled_passes = o.recipe.disabled_passes(),
+                                .search = o.wanted.search,
+                                .findings = o.wanted.findings()};
+  options.storage.write = static_cast<double>(o.write_rate);
+  options.storage.read = static_cast<double>(o.read_rate);
+  options.findings.progress = [&](const std::string& text) { console.set_live(text); };
+  if (!o.recipe.path.empty())
+    options.recipe = [&](const std::vector<std::string>& sets, const config::Use& use) {
+      RecipeOptions recipe = o.recipe;
+      recipe.sets = sets;
+      return recipe.load(true, use);
+    };
+  options.searched = [&](const report::Findings& findings, const plan::Assumptions& assumptions) {
     console.clear_live();
     if (!o.json) print_report(report::text_before(findings, assumptions));
-    if (!found) {
-      if (o.json) print(report::to_json(nullptr, findings));
-      if (!o.json)
-        for (const std::string& note : findings.notes) print_report(fmt::format("note: {}\n", note));
-      return kExitFailure;
-    }
-    filled_recipe.recipe = *found;
-  }
-  assumptions.timeline = true;
-  plan::Report report = plan::make_plan(filled_recipe.recipe, assumptions);
-  report.notes.insert(report.notes.begin(), findings.notes.begin(), findings.notes.end());
-  // Keys that a search chooses were not filled in.
-  const auto chosen = [&](const std::string& key) {
-    return o.wanted.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
   };
-  for (const std::string& filled : filled_recipe.filled)
-    if (!chosen(filled)) report.notes.push_back("filled in " + filled);
-  report::add_findings(wanted, report, findings);
+  const tools::Prediction prediction = tools::predict(options);
   console.clear_live();
+  const report::Findings& findings = prediction.findings;
+  if (!prediction.report) {
+    if (o.json) print(report::to_json(nullptr, findings));
+    if (!o.json)
+      for (const std::string& note : findings.notes) print_report(fmt::format("note: {}\n", note));
+    return kExitFailure;
+  }
+  const plan::Report& report = *prediction.report;
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
   if (!o.html.empty()) {
     report::PageParts parts = report::page_parts(report, findings);
