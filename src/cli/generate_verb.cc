@@ -86,7 +86,7 @@ Verb add_generate(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("TEXT");
   command->add_option("--prompts", o->prompt_file, "file with a prompt per line")->type_name("FILE");
-  command->add_option("--tokens", o->generate.tokens, "number of tokens to generate, at most")
+  command->add_option("--tokens", o->generate.tokens, "most tokens to generate")
       ->type_name("N")
       ->capture_default_str()
       ->check(integer_in(1, 1'000'000));

@@ -130,7 +130,8 @@ Verb add_init(CLI::App& app) {
       ->add_option("--model", o->wishes.model,
                    fmt::format("model preset: {}", fmt::join(preset_names(), ", ")))
       ->type_name("PRESET");
-  command->add_option("--name", o->wishes.name, "name of the run (that of the file)")->type_name("NAME");
+  command->add_option("--name", o->wishes.name, "name of the run; default: that of the file")
+      ->type_name("NAME");
   command->add_option("--device", o->wishes.device, "cpu, or cuda for NVIDIA GPUs")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--ranks", o->wishes.ranks, "number of GPUs, or of threads on the CPU (1)")

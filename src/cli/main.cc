@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "base/wrap.h"
+#include "cli/help_formatter.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
 #include "comm/errors.h"
@@ -256,6 +257,7 @@ int run(int argc, char** argv) {
   app.set_help_flag("-h,--help", "print this help");
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 128 + n stopped by "
       "signal n, 1 any other failure.");

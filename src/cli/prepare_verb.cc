@@ -154,7 +154,7 @@ Verb add_prepare(CLI::App& app) {
   auto similarity = std::make_shared<double>(0.8);
   command
       ->add_option("--similarity", *similarity,
-                   "share of common five-word sequences from which documents are near")
+                   "documents that share at least this part of their five-word sequences are near-duplicates")
       ->type_name("S")
       ->capture_default_str()
       ->check(number_in(0.1, 1));

@@ -206,7 +206,7 @@ TEST(Terminal, ProblemsAndPlansFitIntoEightyColumns) {
   }
   // Paragraphs of the help start at the margin, all of their lines.
   EXPECT_CONTAINS(on_terminal({"train", "--help"}).text(),
-                  "\nwithout pipeline stages a long one is given up at the next micro-batch), save\n");
+                  "without pipeline stages a long step is abandoned at the next micro-batch), save");
 }
 
 TEST(Terminal, ReportsFitIntoEightyColumns) {
