@@ -3,6 +3,9 @@
 
 #include <quintet/builder.h>
 #include <quintet/callbacks.h>
+#include <quintet/compile.h>
+#include <quintet/op.h>
+#include <quintet/optimizer.h>
 #include <quintet/plan.h>
 #include <quintet/recipe.h>
 #include <quintet/train.h>
@@ -54,6 +57,12 @@ config::Recipe my_recipe(const std::string& run_folder) {
   return config::resolve(r);
 }
 
+// The program of rank 0 as text: it gathers the parameters of its blocks, for ZeRO 3.
+bool program_gathers(const config::Recipe& recipe) {
+  const compiler::Compiled compiled = compiler::compile(recipe, {.model = my_model});
+  return program::to_text(compiled.program, compiled.step).find("all_gather") != std::string::npos;
+}
+
 // Bytes of the fullest of four GPUs, before anything runs.
 int64_t planned_bytes(const config::Recipe& recipe) {
   plan::Assumptions assumptions;
@@ -68,7 +77,7 @@ int64_t planned_bytes(const config::Recipe& recipe) {
 int main(int argc, char** argv) {
   try {
     const config::Recipe recipe = my_recipe(argc > 1 ? argv[1] : "run");
-    if (planned_bytes(recipe) <= 0) return 1;
+    if (planned_bytes(recipe) <= 0 || !program_gathers(recipe)) return 1;
     train::RunOptions options;
     options.model = my_model;
     options.corpus = my_data();
