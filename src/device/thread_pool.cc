@@ -9,19 +9,11 @@ namespace {
 // short enough that pools sharing a core do not stall each other.
 constexpr int kSpins = 1000;
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Returns once `value` is no longer `old`.
 void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
-    pause();
+    __builtin_ia32_pause();
   }
   value.wait(old, std::memory_order_acquire);
 }

@@ -24,9 +24,6 @@ RunCost cost_of_tokens(double tokens, double tokens_per_s, const Cluster& cluste
 RunCost cost_of_flops(double flops, double flops_per_s_per_device, Arithmetic arithmetic,
                       const Cluster& cluster);
 
-// 6 FLOPs per parameter and token: forward and backward, without attention.
-inline double training_flops(double parameters, double tokens) { return 6 * parameters * tokens; }
-
 // The fraction of the dense peak: MFU for model FLOPs, HFU for hardware FLOPs. Throws UserError above 1,
 // which is impossible: the claim, the FLOPs or the arithmetic is wrong. `claim` names the source of the rate
 // ("the published rate").

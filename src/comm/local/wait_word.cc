@@ -14,14 +14,6 @@ namespace {
 constexpr int kSpins = 50;  // about 2 us of pause instructions
 constexpr int kYields = 2;  // often the awaited peer is next to run on this core: cheaper than sleeping
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 uint32_t* address(std::atomic<uint32_t>& word) {
   static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
   return reinterpret_cast<uint32_t*>(&word);
@@ -32,7 +24,7 @@ uint32_t* address(std::atomic<uint32_t>& word) {
 void WaitWord::wait_while(uint32_t old, Clock::time_point deadline, bool may_spin) {
   for (int i = 0; may_spin && i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
-    relax();
+    __builtin_ia32_pause();
   }
   for (int i = 0; i < kYields; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
