@@ -47,7 +47,7 @@ TEST(Bands, ThirteenBillionOnANode) {
   const Verdict v = verdict_of("llama2-13b", "1x8 h100", 64);
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit) << rung(v, "DDP").text;
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
-  EXPECT_GE(v.answer, 1);
+  EXPECT_EQ(answer_of(v), "full shard");
 }
 
 // 70B: too large for a node (offload and LoRA are suggested), 32 GPUs hold it fully sharded, and hybrid shard
@@ -60,6 +60,7 @@ TEST(Bands, SeventyBillion) {
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit);
   EXPECT_EQ(rung(v, "hybrid shard").state, Rung::State::DoesNotFit) << rung(v, "hybrid shard").text;
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
+  EXPECT_EQ(answer_of(v), "full shard");
 }
 
 // Above 175B: only tensor and pipeline parallelism, or sharding over everything, fits.
@@ -68,6 +69,7 @@ TEST(Bands, FourHundredBillionOnAThousand) {
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit);
   EXPECT_EQ(rung(v, "hybrid shard").state, Rung::State::DoesNotFit);
   EXPECT_EQ(rung(v, "pipeline").state, Rung::State::Fits) << rung(v, "pipeline").text;
+  EXPECT_EQ(answer_of(v), "full shard");
 }
 
 // 8B on sequences of 15M tokens over 32 H100. Full recompute still keeps 32 block inputs of 491,520 rows; the

@@ -127,7 +127,9 @@ TEST_F(TextSource, JsonFilesAreRecordsByTheirContents) {
   Reading reading;
   EXPECT_EQ(texts(load_corpus(folder / "in", tokenizer, &reading)),
             (std::vector<std::string>{"one", "two", "three", "four", "[{\"id\": 1}]", "{\"id\":\n1}"}));
-  EXPECT_EQ(reading.text(), "4 files; 1 of them a JSON array without the field of the text, read as text");
+  EXPECT_EQ(
+      reading.text(),
+      "4 files; 1 of the files read is a JSON array whose records lack the text's field, read as plain text");
   EXPECT_CONTAINS(user_error([&] { load("in/c.json"); }), "array of objects without the field text");
   put("e.json", "{\"txt\": \"one\"}\n{\"text\": \"two\"}\n");
   EXPECT_CONTAINS(user_error([&] { load("e.json"); }), "e.json:1: no field \"text\"; the fields are: txt");

@@ -49,8 +49,7 @@ TEST(Plan405b, PublishedLayouts) {
   EXPECT_EQ(base.time.devices, 16384);
   EXPECT_EQ(base.recipe.parallel.dp_shard, 128);
   EXPECT_TRUE(base.memory.fits());
-  EXPECT_GT(base.time.mfu, 0.3);
-  EXPECT_LT(base.time.mfu, 0.55);
+  EXPECT_NEAR(base.time.mfu, 0.41, 0.02);  // published: 41 %
 
   // Tensor parallel with sequence parallel: for every block and micro-batch two gathers and two
   // reduce-scatters forward, the same backward; recompute also repeats gathers for weight gradients.

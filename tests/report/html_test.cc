@@ -74,6 +74,7 @@ TEST(Html, OmitsAbsentParts) {
 TEST(Html, BarsNeverExceedTheirTrack) {
   const std::string html = to_html(planned(true));
   static const std::regex track("<div class=\"track\">(.*?)</div>"), width("width:([0-9.]+)%");
+  size_t tracks = 0;
   for (std::sregex_iterator it(html.begin(), html.end(), track), end; it != end; ++it) {
     const std::string inside = (*it)[1];
     double sum = 0;
@@ -81,7 +82,10 @@ TEST(Html, BarsNeverExceedTheirTrack) {
       sum += std::stod((*w)[1]);
     EXPECT_LE(sum, 100.01);
     EXPECT_GT(sum, 0);
+    ++tracks;
   }
+  EXPECT_EQ(tracks, count(html, "class=\"track\""));
+  EXPECT_GT(tracks, 4u) << "memory of four stages, and time";
 }
 
 }  // namespace

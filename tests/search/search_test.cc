@@ -1,6 +1,7 @@
 // The search against brute force on small spaces, and its text.
 #include "search/search.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,8 +112,9 @@ TEST(Search, NothingFits) {
 // A found recipe reads back unchanged.
 TEST(Search, FoundRecipesRoundTrip) {
   const plan::Assumptions a = small_cluster();
-  for (const Found& f : search(small_llama(), a, small_space(), {.keep = 5, .plans = 16}).best)
-    EXPECT_EQ(config::parse(config::to_toml(f.report.recipe)), f.report.recipe);
+  const std::vector<Found> best = search(small_llama(), a, small_space(), {.keep = 5, .plans = 16}).best;
+  EXPECT_EQ(best.size(), 5u);
+  for (const Found& f : best) EXPECT_EQ(config::parse(config::to_toml(f.report.recipe)), f.report.recipe);
 }
 
 TEST(Search, ExplainsByPlans) {
@@ -140,13 +142,59 @@ TEST(LayoutSpace, Words) {
   EXPECT_EQ(layout_words(small_llama()), "micro 1 x 32");
 }
 
+// All settings of small_space() on 8 devices that the rules accept, by writing each of them down.
+std::set<std::string> legal_by_hand() {
+  std::set<std::string> legal;
+  const auto add = [&](std::vector<std::string> sets) {
+    try {
+      legal.insert(config::to_toml(small_llama(sets)));
+    } catch (const config::RecipeError&) {
+    }
+  };
+  const auto with = [](std::vector<std::string> sets, const std::vector<std::string>& more) {
+    sets.insert(sets.end(), more.begin(), more.end());
+    return sets;
+  };
+  for (const int pp : {1, 2})
+    for (const int cp : {1, 2})
+      for (const int tp : {1, 2})
+        for (const int replicate : {1, 2, 4, 8})
+          for (const int zero : {0, 1, 3})
+            for (const int micro : {1, 2})
+              for (const char* recompute : {"none", "full"}) {
+                const int dp = 8 / (pp * cp * tp);
+                if (dp % replicate != 0 || (zero == 0 && replicate != dp)) continue;
+                std::vector<std::string> sets = {fmt::format("parallel.dp_replicate={}", replicate),
+                                                 fmt::format("parallel.dp_shard={}", dp / replicate),
+                                                 fmt::format("parallel.zero={}", zero),
+                                                 fmt::format("parallel.tp={}", tp),
+                                                 fmt::format("parallel.cp={}", cp),
+                                                 fmt::format("parallel.pp={}", pp),
+                                                 fmt::format("batch.micro={}", micro),
+                                                 fmt::format("memory.recompute={}", recompute)};
+                if (cp > 1) sets.push_back("parallel.cp_method=ring");
+                for (const char* schedule : {"1f1b", "zb-h1"}) {
+                  if (pp == 1 && schedule == std::string("zb-h1")) continue;
+                  const auto scheduled =
+                      pp == 1 ? sets : with(sets, {fmt::format("parallel.schedule={}", schedule)});
+                  add(scheduled);
+                  if (tp > 1) add(with(scheduled, {"parallel.sequence_parallel=true"}));
+                }
+              }
+  return legal;
+}
+
 TEST(LayoutSpace, EveryLayoutOnceAndLegal) {
   const std::vector<config::Recipe> all = legal_recipes(small_llama(), small_space(), 8);
   std::set<std::string> seen;
   for (const config::Recipe& r : all) {
     EXPECT_EQ(r.parallel.world(), 8);
+    EXPECT_TRUE(config::problems_of(r).empty()) << layout_words(r);
     EXPECT_TRUE(seen.insert(config::to_toml(r)).second) << layout_words(r);
   }
+  const std::set<std::string> expected = legal_by_hand();
+  EXPECT_EQ(seen.size(), expected.size());
+  for (const std::string& recipe : expected) EXPECT_TRUE(seen.contains(recipe)) << recipe;
 }
 
 }  // namespace
