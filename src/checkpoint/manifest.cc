@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kFormat = "quintet checkpoint";
 constexpr int64_t kVersion = 1;
+// The last field is appended to the text, of which it is the checksum.
 constexpr std::string_view kSumKey = ",\n  \"checksum\": \"";
 constexpr int64_t kMaxBytes = int64_t{1} << 60;  // of a file
 // The parser copies values, and messages print them: both call themselves once per level.

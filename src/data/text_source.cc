@@ -135,8 +135,9 @@ std::string Reading::text() const {
   std::string out = fmt::format("{} file{}{}", base::thousands(files), files == 1 ? "" : "s",
                                 left_out.empty() ? "" : "; skipped " + left_out);
   if (plain_arrays > 0)
-    out += fmt::format("; {} of them a JSON array without the field of the text, read as text",
-                       base::thousands(plain_arrays));
+    out +=
+        fmt::format("; {} of the files read {} whose records lack the text's field, read as plain text",
+                    base::thousands(plain_arrays), plain_arrays == 1 ? "is a JSON array" : "are JSON arrays");
   if (damaged > 0)
     out += fmt::format("; {} damaged record{} left out, the first: {}", base::thousands(damaged),
                        damaged == 1 ? "" : "s", first_damage);

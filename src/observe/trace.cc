@@ -102,6 +102,7 @@ std::string RankTrace::fragment(int64_t origin_ns) const {
   return out;
 }
 
+// The list is written around the ranks' fragments, which may be too large to be one JSON value in memory.
 void write_trace(const base::Path& path, std::span<const std::string> fragments) {
   base::AtomicFile file(path);
   file.write(

@@ -425,7 +425,7 @@ SearchResult search(const config::Recipe& recipe, const plan::Assumptions& assum
   // Bounds come from a small model of the same family, and a custom model has no other size.
   if (recipe.model.family == config::Family::Custom)
     base::fail_user(
-        "a search needs a model of a built-in family (llama, gpt2), not model.family = \"custom\": plan the "
+        "a search needs a model of a built-in family, such as llama, not model.family = \"custom\": plan the "
         "layouts in question one by one (plan::make_plan)");
   return Searcher(recipe, assumptions, space, options).run();
 }

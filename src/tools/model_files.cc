@@ -69,8 +69,8 @@ bool is_generation_config(const base::Path& p) { return p.filename() == kGenerat
 // Unless one is copied. Without special tokens it refers to config.json, which has those of the original.
 void with_generation_config(hf::FolderOptions& folder, const std::optional<generate::SpecialTokens>& tokens) {
   if (std::any_of(folder.copies.begin(), folder.copies.end(), is_generation_config)) return;
-  constexpr const char* kFromModel = "{\n  \"_from_model_config\": true\n}\n";
-  folder.texts[kGenerationConfig] = tokens ? with_special_tokens(kFromModel, *tokens) : kFromModel;
+  const std::string from_model = base::json_text({{"_from_model_config", true}}, 1) + "\n";
+  folder.texts[kGenerationConfig] = tokens ? with_special_tokens(from_model, *tokens) : from_model;
 }
 
 const char* torch_name(DType t) {

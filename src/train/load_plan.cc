@@ -134,9 +134,10 @@ class Planner {
 
   [[noreturn]] void refuse_rule(const LoadRule& rule) const {
     const bool fresh = rule.policy == Policy::Fresh;
-    base::fail_user("--load {}={}: {}", rule.pattern, fresh ? "fresh" : "ignore",
-                    fresh ? "this recipe has no such tensor"
-                          : "no tensor of the checkpoint that the recipe has no place for has such a name");
+    base::fail_user(
+        "--load {}={}: {}", rule.pattern, fresh ? "fresh" : "ignore",
+        fresh ? "this recipe has no such tensor"
+              : "of the checkpoint's tensors for which the recipe has no place, none has such a name");
   }
 
   const checkpoint::Manifest& manifest_;

@@ -44,7 +44,7 @@ void add_rms_norm_quantize(const Bound& b, bool accumulate) {
   quantize_scratch(b, fused_quantize_args(b, 2, rows, n, accumulate), b.workspace);
 }
 
-// x, w, rstd -> y again: what rmsnorm_dx returns beside a gradient, which nobody wants here.
+// x, w, rstd -> y again: what rmsnorm_dx returns beside a gradient, which is not needed here.
 void rms_norm_again_quantize(const Bound& b, bool) {
   const int64_t rows = norm_rows(*b.instr), n = norm_size(*b.instr);
   std::byte* const y = b.workspace + b.in_type(0).bytes();

@@ -90,7 +90,8 @@ __device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item
   return at;
 }
 
-// Brings the f32 row of an earlier hop into the L2 cache, to be read when the tile is done; a quad per row.
+// Prefetches the f32 row of an earlier hop into the L2 cache; it is read when the tile is done. Four lanes
+// share a row.
 __device__ __forceinline__ void prefetch_row(const float* row, int width) {
   for (int column = static_cast<int>(threadIdx.x) % 4 * 32; column < width; column += 128)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(row + column));
