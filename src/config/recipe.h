@@ -168,20 +168,20 @@ struct Model {
   double norm_offset = 0;              // llama: the factor of an RMSNorm is offset + weight (Gemma: 1)
   int64_t sliding_window = 0;          // llama; tokens a query attends to, itself included; 0 = all
   int64_t full_attention_every = 0;    // llama: every n-th block ignores the window; 0: none does
-  std::vector<int64_t>
-      full_attention_layers;  // llama: 0-based blocks that ignore it, where no interval says so
-  bool qkv_bias = false;      // llama; gpt2 always has biases
-  bool out_bias = false;      // llama: bias on the output projection of attention
+  // llama: 0-based blocks that ignore it, where no interval says so
+  std::vector<int64_t> full_attention_layers;
+  bool qkv_bias = false;  // llama; gpt2 always has biases
+  bool out_bias = false;  // llama: bias on the output projection of attention
   bool qk_norm = false;       // llama; RMSNorm of q and k, before RoPE
   QkNormOver qk_norm_over = QkNormOver::Head;
   bool qk_unit_norm = false;    // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
   double clip_qkv = 0;          // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off
   bool centered_norms = false;  // llama: norms subtract the mean first: LayerNorm without bias (DBRX)
   bool attention_sinks = false;  // llama: a learned score per head that takes part in the softmax (GPT-OSS)
-  int64_t attention_chunk =
-      0;  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
-  // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc); 0:
-  // off
+  // llama: blocks with RoPE attend within chunks of a document (Llama 4); 0: off
+  int64_t attention_chunk = 0;
+  // llama: in blocks without RoPE, q grows by the logarithm of the position (Llama 4, graph/ops/rows.cc);
+  // 0: off
   double position_scale = 0;
   int64_t position_floor = 8192;
   Activation activation = Activation::Silu;  // llama
@@ -480,8 +480,8 @@ struct Precision {
   int64_t loss_scale_hysteresis = 1;          // dynamic: non-finite steps before the scale is halved
   double loss_scale_min = 1;                  // dynamic: the scale is never halved below this
   LinearKind linear = LinearKind::Compute;
-  std::vector<std::string>
-      fp8_match;          // weights whose linears are quantised ('*' and '?'); empty: of all blocks
+  // Weights whose linears are quantised ('*' and '?'); empty: of all blocks.
+  std::vector<std::string> fp8_match;
   bool fp8_head = false;  // the head too
 
   // The defaults for a recipe that sets only compute: everything else in its accumulator type (f64 for f64,
@@ -623,9 +623,9 @@ struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
   LrScaling lr_scaling;
-  std::array<double, 2> betas = {0.9,
-                                 0.95};  // adamw, adamw8bit, adam, lion, lamb, and what muon leaves to adamw
-  double eps = 1e-8;                     // the same but lion
+  // adamw, adamw8bit, adam, lion, lamb, and what muon leaves to adamw
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;  // the same but lion
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;
