@@ -172,7 +172,7 @@ struct Model {
   std::vector<int64_t> full_attention_layers;
   bool qkv_bias = false;  // llama; gpt2 always has biases
   bool out_bias = false;  // llama: bias on the output projection of attention
-  bool qk_norm = false;       // llama; RMSNorm of q and k, before RoPE
+  bool qk_norm = false;   // llama; RMSNorm of q and k, before RoPE
   QkNormOver qk_norm_over = QkNormOver::Head;
   bool qk_unit_norm = false;    // llama: RMSNorm without weights after RoPE, in blocks that have it (Llama 4)
   double clip_qkv = 0;          // llama: q, k and v are limited to +-clip_qkv (DBRX); 0: off

@@ -191,11 +191,11 @@ TEST(Compile, GradientsOfOneMicroBatchReuseDeadActivations) {
 // and after parameters is zeroed. (It was not once, and at the top of the arena the plan was larger than what
 // was touched.)
 TEST(Compile, PaddingOfTransientGradientsIsZeroed) {
-  const Compiled c = compile(
-      config::parse(recipe_text("llama-tiny"), {"batch.accumulation=1", "parallel.dp_replicate=2",
-                                                "model.embed=36", "model.heads=2", "model.kv_heads=2",
-                                                "model.ffn=27", "model.vocab=259"}),
-      {});
+  const Compiled c =
+      compile(config::parse(recipe_text("llama-tiny"),
+                            {"batch.accumulation=1", "parallel.dp_replicate=2", "model.embed=36",
+                             "model.heads=2", "model.kv_heads=2", "model.ffn=27", "model.vocab=259"}),
+              {});
   int gaps = 0;
   for (const program::GroupSlot& slot : c.program.slots) {
     if (!program::holds_gradients(slot)) continue;
