@@ -197,8 +197,7 @@ Verb add_train(CLI::App& app) {
       "Ranks are threads of this process, or processes under mpirun and srun (run.backend).\n"
       "Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 end the set-up or the step (on a CPU without pipeline stages a "
       "long step is abandoned at the next micro-batch), save and exit with 128 + the signal number; a second "
-      "one stops immediately.
-"
+      "one stops immediately.\n"
       "--set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank at the least extra "
       "time.");
   return {command, [o] { return train_action(*o); }};

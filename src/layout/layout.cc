@@ -193,8 +193,7 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
       layout.dense.reshard = concat(layout.dense.reshard, atoms_between(mesh, block.inner, block.outer));
     // Copies of an expert on the same ranks; where there is none, experts are resharded over all.
     if (p.reshard_experts == config::ReshardExperts::Same)
-      layout.expert.reshard =
-          intersection(layout.expert.all, concat(layout.tensor, layout.dense.reshard));
+      layout.expert.reshard = intersection(layout.expert.all, concat(layout.tensor, layout.dense.reshard));
   }
   return layout;
 }

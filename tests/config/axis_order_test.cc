@@ -49,10 +49,12 @@ TEST(Rest, IsWhatTheOtherAxesLeave) {
   EXPECT_EQ(parse(kGood, {"parallel.tp=-1", "parallel.world=16"}).parallel.tp, 4);
   EXPECT_EQ(parse(kGood, {"parallel.pp=-1", "parallel.world=16", "batch.micro=2"}).parallel.pp, 2);
   EXPECT_EQ(parse(kGood, {"parallel.dp_shard=-1"}, "recipe", nullptr, {.ranks = 4}).parallel.dp_shard, 2);
-  EXPECT_EQ(
-      parse(kGood, {"parallel.dp_shard=-1", "parallel.world=8"}, "recipe", nullptr, {.ranks = 4}).parallel.dp_shard, 4)
+  EXPECT_EQ(parse(kGood, {"parallel.dp_shard=-1", "parallel.world=8"}, "recipe", nullptr, {.ranks = 4})
+                .parallel.dp_shard,
+            4)
       << "the recipe's number comes first";
-  EXPECT_EQ(parse(kGood, {}, "recipe", nullptr, {.ranks = 4}).parallel.dp_shard, 4) << "only -1 asks for the number";
+  EXPECT_EQ(parse(kGood, {}, "recipe", nullptr, {.ranks = 4}).parallel.dp_shard, 4)
+      << "only -1 asks for the number";
   Recipe r = parse(kGood);
   r.parallel.dp_shard = -1;
   r.parallel.ranks = 16;
