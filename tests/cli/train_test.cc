@@ -311,11 +311,12 @@ TEST(Train, TheDemoLearnsWhatItIsEvaluatedOn) {
 // A file size limit stands for a full disk: every file beyond it fails.
 TEST(Train, AFullDiskIsNotTheUsersInput) {
   const SmallRun small;
-  const Outcome o = shell("ulimit -f 8; " + kTool + " " + train(small, "--steps 40 --set run.log_every=100"));
+  const Outcome o =
+      shell("ulimit -f 12; " + kTool + " " + train(small, "--steps 60 --set run.log_every=100"));
   EXPECT_EQ(o.code, 1) << o.out << o.err;
   EXPECT_CONTAINS(o.out, "training continues without this record");
-  EXPECT_CONTAINS(o.out, "step 40/40");
-  EXPECT_CONTAINS(o.err, "the checkpoint of step 40 could not be written: cannot write");
+  EXPECT_CONTAINS(o.out, "step 60/60");
+  EXPECT_CONTAINS(o.err, "the checkpoint of step 60 could not be written: cannot write");
   EXPECT_CONTAINS(o.err, "there is no earlier one");
   EXPECT_EQ(o.err.find("File too large"), o.err.rfind("File too large"))
       << "one cause is stated once: " << o.err;
@@ -328,7 +329,7 @@ TEST(Train, ASignalWithoutACompleteSaveIsAFailure) {
   const std::vector<std::string> command = {
       "train", small.recipe_file().string(), "--sample", "0", "--steps", "1000000"};
   {
-    Background run(command, "/dev/null", 8 * 512);
+    Background run(command, "/dev/null", 12 * 512);
     const base::Path metrics = small.run_folder().metrics();
     while (!run.ended() && (!base::file_exists(metrics) || base::size_of_file(metrics) == 0)) ::usleep(2000);
     run.send(SIGTERM);
@@ -401,7 +402,7 @@ TEST(Train, TheRecipeItselfIsNotReplacedEvenIfAsked) {
 TEST(Train, JsonErrorsOfFailuresAndOfMpi) {
   const SmallRun small;
   const Outcome full =
-      shell("ulimit -f 8; " + kTool + " " + train(small, "--json --steps 4 --set run.log_every=100"));
+      shell("ulimit -f 12; " + kTool + " " + train(small, "--json --steps 4 --set run.log_every=100"));
   EXPECT_EQ(full.code, 1) << full.out << full.err;
   EXPECT_CONTAINS(nlohmann::json::parse(full.out).at("problems").dump(), "could not be written");
   const Outcome memory = shell("ulimit -v 300000; " + kTool + " " +

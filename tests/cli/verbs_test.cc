@@ -173,7 +173,7 @@ TEST(Tool, ShellsComplete) {
   EXPECT_EQ(complete("quintet tr", 1), "train\n");
   EXPECT_EQ(complete("quintet train --dry", 2), "--dry-run\n");
   EXPECT_EQ(complete("quintet train x.toml --dtype b", 4), "bf16\n");
-  EXPECT_EQ(complete("quintet train x.toml --set parallel.ze", 4), "parallel.zero=\n");
+  EXPECT_EQ(complete("quintet train x.toml --set parallel.zero_", 4), "parallel.zero_replicas=\n");
   EXPECT_EQ(complete("quintet train x.toml --set precision.compute = b", 6), "bf16\n");
   EXPECT_EQ(complete("quintet bench st", 2), "step\n");
   EXPECT_EQ(complete("quintet explain Q121", 2), "Q1210\nQ1211\nQ1212\nQ1213\n");

@@ -312,7 +312,8 @@ class Generator {
     if (chance(1, 2))
       p.group = chance(1, 2) ? config::Grouping{Kind::Blocks, pick(1, r.model.layers)}
                              : config::Grouping{Kind::Bytes, pick(1, 40000)};
-    if (p.zero > 0 && p.dp_replicate > 1) p.zero_replicas = pick(0, 1);
+    if (p.zero > 0 && p.dp_replicate > 1)
+      p.zero_replicas = r.optimizer.uses(OptimizerKind::Muon) ? 1 : pick(0, 1);
     if (p.zero != 3) return;
     if (r.model.moe.experts > 0 && chance(1, 3))
       p.reshard_experts = static_cast<config::ReshardExperts>(pick(1, 2));

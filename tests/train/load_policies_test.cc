@@ -118,7 +118,7 @@ TEST(LoadPolicies, IgnoredTensorsAreLeftOut) {
   EXPECT_CONTAINS(loaded.notes[0], "left out of the checkpoint: ");
   // A rule that applies to nothing is a typing error.
   EXPECT_CONTAINS(refusal(saved, {"optimizer.ema=0.9"}, with_rules({"*/eam=ignore"})),
-                  "--load */eam=ignore: no tensor");
+                  "--load */eam=ignore: of the checkpoint's tensors");
   EXPECT_CONTAINS(refusal(saved, {"optimizer.ema=0.9"}, with_rules({"haed.*=fresh"})), "no such tensor");
   for (const char* bad : {"head.*", "=fresh", "head.*=keep", ""})
     EXPECT_CONTAINS(user_error([&] { train::parse_load_rule(bad); }), "PATTERN=fresh");
