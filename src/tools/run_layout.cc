@@ -212,9 +212,12 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   return list;
 }
 
-Peak peak_of(const Rank& rank) {
-  return {rank.planned_peak_bytes(), rank.measured_peak_bytes(),
-          program::deals_unevenly(rank.compiled().program)};
+Peak peak_of(const Rank& rank, base::RankId id) {
+  const compiler::Compiled& compiled = rank.compiled();
+  return {.planned = rank.planned_peak_bytes(),
+          .measured = rank.measured_peak_bytes(),
+          .place = compiled.layout.mesh.index(id, compiled.layout.pipeline),
+          .uneven = program::deals_unevenly(compiled.program)};
 }
 
 const TensorAssembler::Has kAll = [](const graph::Param&) { return true; },
@@ -312,7 +315,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       run.moments = std::move(moments);
     }
     if (first) run.longest_path = longest_path(logical);
-    run.peaks[me] = peak_of(rank);
+    run.peaks[me] = peak_of(rank, base::RankId(static_cast<int32_t>(me)));
     rank.check_replicas();
     world.world().barrier();  // rank 0 reads its peers' programs
   });
@@ -374,12 +377,15 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);
-  const Peak own = peak_of(rank);
-  const int64_t peak[3] = {own.planned, own.measured, int64_t{own.uneven}};
-  std::vector<int64_t> peaks(3 * static_cast<size_t>(world.size()));
-  all.all_gather(peak, peaks.data(), 3, DType::I64);
-  for (size_t r = 0; r < peaks.size(); r += 3)
-    run.peaks.push_back({peaks[r], peaks[r + 1], peaks[r + 2] != 0});
+  const Peak own = peak_of(rank, world.rank());
+  const int64_t peak[4] = {own.planned, own.measured, own.place, int64_t{own.uneven}};
+  std::vector<int64_t> peaks(4 * static_cast<size_t>(world.size()));
+  all.all_gather(peak, peaks.data(), 4, DType::I64);
+  for (size_t r = 0; r < peaks.size(); r += 4)
+    run.peaks.push_back({.planned = peaks[r],
+                         .measured = peaks[r + 1],
+                         .place = static_cast<int>(peaks[r + 2]),
+                         .uneven = peaks[r + 3] != 0});
   rank.check_replicas();
   return run;
 }

@@ -41,6 +41,7 @@ struct LayoutOptions {
 
 struct Peak {
   int64_t planned = 0, measured = 0;  // bytes; measured needs two steps
+  int place = 0;                      // the rank's along the pipeline
   bool uneven = false;  // Muon: a rank of this rank's class may own fewer matrices than the plan
 };
 

@@ -475,15 +475,16 @@ class Comparison {
       const Peak& peak = a_.peaks[r];
       add_peak(fmt::format("rank {}", r), peak.planned, peak.measured, rows_vary() || peak.uneven);
     }
-    // Some rank owns as many matrices as the plan has room for.
-    const size_t ranks = std::max<size_t>(1, a_.peaks.size() / static_cast<size_t>(recipe_.parallel.pp));
-    for (size_t first = 0; first < a_.peaks.size(); first += ranks) {
-      if (rows_vary() || !a_.peaks[first].uneven) continue;
-      int64_t most = 0;
-      for (size_t r = first; r < first + ranks; ++r) most = std::max(most, a_.peaks[r].measured);
-      add_peak(fmt::format("the most of ranks {} to {}", first, first + ranks - 1), a_.peaks[first].planned,
-               most, /*is_bound=*/false);
+    // Some rank of a stage owns as many matrices as the plan has room for.
+    std::map<int, Peak> most;  // by place along the pipeline
+    for (const Peak& peak : a_.peaks) {
+      if (rows_vary() || !peak.uneven) continue;
+      Peak& of_place = most[peak.place];
+      of_place.planned = peak.planned;
+      of_place.measured = std::max(of_place.measured, peak.measured);
     }
+    for (const auto& [place, peak] : most)
+      add_peak(fmt::format("the most of stage {}", place), peak.planned, peak.measured, /*is_bound=*/false);
   }
 
   void add_peak(const std::string& name, int64_t planned, int64_t measured, bool is_bound) {
