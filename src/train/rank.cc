@@ -270,7 +270,7 @@ void Rank::set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_t
 void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
                       int64_t valid_tokens) {
   set_step_scalars(step, ramp_.at(step).accumulation, valid_tokens);
-  if (measures(step)) executor_->begin_measuring(measured_rounds_);
+  if (measures(step)) executor_->begin_measuring(measured_rounds_[ramp_.at(step).accumulation]);
   const program::Expanded& program = program_of(step);
   executor_->start(program, inputs, &program == &program_of(step + 1) ? next : nullptr);
   in_flight_.push_back(step);
@@ -288,7 +288,7 @@ StepResult Rank::finish_step() {
   if (std::exchange(sets_up_, false)) world_.set_timeout(std::chrono::seconds(recipe_.run.timeout));
   const int64_t step = in_flight_.front();
   in_flight_.pop_front();
-  if (measures(step)) e.end_measuring(measured_rounds_++);
+  if (measures(step)) e.end_measuring(measured_rounds_[ramp_.at(step).accumulation]++);
   const double count = e.scalar(scalars::kCount), scale = loss_scale_;
   loss_scale_ = e.scalar(scalars::kLossScale);
   StepResult result{.loss = e.scalar(scalars::kLoss) / std::max(count, 1.0),

@@ -203,10 +203,11 @@ class Rank {
   void set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens);
   // The program of a step; by batch.ramp, it depends on the step.
   const program::Expanded& program_of(int64_t step) const;
-  // The first two steps with the largest batch of the run measure the memory that is actually touched.
+  // The first two steps with each size of batch measure the memory that is actually touched: a smaller batch
+  // may take more, in other places of the pipeline's frames.
   bool measures(int64_t step) const {
-    return measured_rounds_ < 2 &&
-           ramp_.at(step).accumulation == ramp_.at(std::max<int64_t>(1, recipe_.run.steps) - 1).accumulation;
+    const auto rounds = measured_rounds_.find(ramp_.at(step).accumulation);
+    return rounds == measured_rounds_.end() || rounds->second < 2;
   }
 
   const config::Recipe recipe_;
@@ -224,7 +225,7 @@ class Rank {
   double loss_scale_ = 1;          // of the next step
   bool sets_up_ = true;            // no step has ended: waits last up to run.setup_timeout
   int dp_index_ = 0, cp_index_ = 0;
-  int measured_rounds_ = 0;
+  std::map<int64_t, int> measured_rounds_;  // by micro-batches of the step
 };
 
 }  // namespace quintet::train

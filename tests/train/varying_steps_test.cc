@@ -129,6 +129,27 @@ TEST(GrowingBatch, TheFirstStageIsARunOfItsBatch) {
   EXPECT_EQ(a[3].at("tokens").get<int64_t>(), 2 * a[0].at("tokens").get<int64_t>());
 }
 
+// Frames of fewer micro-batches may reach further than those of more: memory is measured with both.
+TEST(GrowingBatch, ASmallerBatchMayTakeMoreMemory) {
+  const Sets sets =
+      with(kOneRank, {"precision.compute=f64", "batch.micro=3", "model.layers=5", "parallel.pp=2",
+                      "parallel.schedule=v-half", "parallel.stages=[0, 4, 1, 0]"});
+  const auto planned = [&](const Sets& batch) {
+    const SmallRun small;
+    std::vector<int64_t> peaks;
+    for (const auto& rank : small.train(with(sets, batch)).summary.ranks) {
+      EXPECT_EQ(rank.planned_peak_bytes, rank.measured_peak_bytes);
+      peaks.push_back(rank.planned_peak_bytes);
+    }
+    return peaks;
+  };
+  const auto few = planned({"batch.global=6", "run.steps=2"}),
+             many = planned({"batch.global=9", "run.steps=2"}),
+             both = planned({"batch.global=9", "run.steps=4", "batch.ramp=[{until=2, global=6}]"});
+  EXPECT_GT(few[0], many[0]) << "the case of this test";
+  for (size_t r = 0; r < both.size(); ++r) EXPECT_GE(both[r], std::max(few[r], many[r])) << r;
+}
+
 TEST(SpikeGuard, LimitsAreMeanAndDeviationOfTheLastAcceptedSteps) {
   train::SpikeGuard guard({.window = 3, .factor = 2});
   EXPECT_TRUE(std::isinf(guard.limits(0).loss));
