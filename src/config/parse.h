@@ -11,8 +11,7 @@
 
 namespace quintet::config {
 
-// A search chooses the layout, so that the recipe's micro-batch, unless given, is only a placeholder of any
-// size.
+// A search chooses the layout, so that a micro-batch that the recipe does not give may be of any size.
 enum class Purpose : uint8_t { Run, Search };
 // What a recipe is read for.
 struct Use {

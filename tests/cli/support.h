@@ -68,7 +68,7 @@ inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const
 // Runs the tool in a child process that can be signalled.
 class Background {
  public:
-  // Standard error goes to `err`. `largest_file`: bytes that no file may exceed, which stands for a full disk.
+  // Standard error goes to `err`. `largest_file`: bytes that no file may exceed, as if the disk were full.
   explicit Background(const std::vector<std::string>& arguments, const std::string& err = "/dev/null",
                       rlim_t largest_file = RLIM_INFINITY)
       : pid_(::fork()) {
