@@ -407,9 +407,11 @@ void visit_batch(const Batch& batch, const Columns& columns, const std::string& 
   }
   std::vector<int64_t> values;
   TokenRow row(name);
+  // The attention mask only says what is padding.
+  const bool flagged = std::ranges::any_of(flags, [](const Lists& c) { return c.name() != kAttention; });
   for (size_t i = 0; i < ids.rows(); ++i) {
     ids.row(i, values);
-    row.begin(values, i, !flags.empty());
+    row.begin(values, i, flagged);
     for (const Lists& column : flags) {
       column.row(i, values);
       row.add(column.name(), values);

@@ -97,7 +97,8 @@ Source open_source(const base::Path& path, const SourceOptions& options) {
   if (recipe.model.family == config::Family::Bert)
     base::fail_user(
         "{} is an encoder (model.family = \"bert\"): it predicts masked tokens from both sides, so it "
-        "neither continues nor scores text; 'quintet logits' writes what it predicts for given ids",
+        "neither continues nor scores text; of an export ('quintet export') 'quintet logits' writes what it "
+        "predicts for given ids",
         path.string());
   const int64_t tp = options.tp.value_or(recipe.parallel.tp);
   if (recipe.model.heads % tp != 0)

@@ -94,8 +94,16 @@ Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine,
                             .routed_bytes = routed.room,
                             .expected_routed_bytes = routed.expected});
     if (memory.ranks.back().total() > memory.ranks[memory.most_loaded].total()) memory.most_loaded = i;
-    memory.host_copies = std::max(memory.host_copies, memory.ranks.back().host_copies * cluster.per_node);
   }
+  if (is_cpu) return memory;
+  // Of the fullest node: its ranks may be of several stages.
+  const layout::Mesh& mesh = ranks.layout.mesh;
+  std::vector<int64_t> nodes(static_cast<size_t>((mesh.world() - 1) / cluster.per_node + 1));
+  for (int r = 0; r < mesh.world(); ++r) {
+    const int stage = mesh.index(base::RankId(r), ranks.layout.pipeline);
+    nodes[static_cast<size_t>(r / cluster.per_node)] += copies[static_cast<size_t>(stage)].total();
+  }
+  memory.host_copies = *std::max_element(nodes.begin(), nodes.end());
   return memory;
 }
 

@@ -88,7 +88,8 @@ class ChatEncoder : public Encoder {
     const std::string text = base::read_file(file);
     std::from_chars(text.data(), text.data() + text.size(), format_.mask.wall_seconds);
     if (format_.mask.wall_seconds == 0)
-      base::fail_user("'{}' is damaged: it holds no time; --overwrite starts again", file.string());
+      base::fail_user("'{}' is damaged: it holds no time; remove '{}' to start again", file.string(),
+                      work.string());
   }
 
   void check(const Counts& so_far) const override {

@@ -543,6 +543,8 @@ Prepared prepare_into(const Options& options) {
   if (!lock) base::fail_user("another 'quintet prepare' is writing to '{}'", options.out.string());
   base::remove_partial_files(options.out,
                              {"tokens.bin", "tokens.idx", "tokens.mask", "columns.jsonl", kManifest});
+  for (const std::string& column : options.columns)
+    base::remove_partial_files(options.out, {(column + ".npy").c_str()});
   const bool continues = base::file_exists(plan_file) && base::read_file(plan_file) == plan_text;
   if (options.overwrite && !continues) remove_work(options.out);
   if (!options.overwrite && !base::file_exists(manifest) && !base::file_exists(plan_file))

@@ -14,6 +14,7 @@ namespace {
 
 // Keys that may change at any checkpoint, and change the order of sums or the kernels when they do.
 bool changes_rounding(const std::string& key) {
+  if (key == "parallel.world") return false;  // what the axes say as well
   for (const char* section : {"parallel.", "batch.", "memory.", "loss."})
     if (key.starts_with(section)) return !is_exact_key(key);
   return key == "run.device" || key == "run.deterministic";
@@ -42,7 +43,7 @@ std::string other_bits_line(const RunState& saved, const RunState& now) {
     if (a[i] == b[i]) continue;
     is_explained = is_explained || adds_bodies(a[i].key) || is_exact_key(a[i].key);
     // Other keys that leave the program as it is have no effect in this layout.
-    if (changes_rounding(a[i].key) && (other_program || a[i].key.starts_with("parallel.")))
+    if (changes_rounding(a[i].key) && (other_program || (recipe.parallel.world() > 1 && a[i].key.starts_with("parallel."))))
       add(a[i].key, b[i].text, a[i].text);
   }
   if (other_program && reasons.empty() && !is_explained) reasons.push_back("the step program is another one");

@@ -86,6 +86,19 @@ TEST(ArrowFile, LabelsAndMasksSayWhatIsTrained) {
   EXPECT_TRUE(read_datasets_folder(kDatasets / "ids", WideBytes()).corpus.trained().empty());
 }
 
+// An attention mask alone says what is padding, not what is trained.
+TEST(ArrowFile, PaddingIsNotAMaskOfTrainedTokens) {
+  const test::TempFolder folder;
+  std::filesystem::copy(kDatasets / "masks", folder / "d");
+  const base::Path file = folder / "d/data-00000-of-00001.arrow";
+  std::string bytes = base::read_file(file);
+  for (size_t at = 0; (at = bytes.find("completion_mask", at)) != std::string::npos; ++at) bytes[at] = 'x';
+  base::write_file_atomically(file, bytes);
+  const Opened opened = read_datasets_folder(folder / "d", WideBytes());
+  EXPECT_EQ(documents_of(opened.corpus), (std::vector<std::vector<int32_t>>{{5, 6}, {1, 2, 3}, {8, 9}}));
+  EXPECT_TRUE(opened.corpus.trained().empty());
+}
+
 TEST(ArrowFile, TheEndFollowsDocumentsOfTextOnly) {
   const auto documents = documents_of(read_datasets_folder(kDatasets / "text", WideBytes(), 7).corpus);
   ASSERT_EQ(documents.size(), 3U);

@@ -245,6 +245,13 @@ TEST(Plan, CopiesOfTheStateCountAsMemory) {
     EXPECT_CONTAINS(to_text(r), missing == 0 ? ", fits\n" : "DOES NOT FIT by 1 B");
     EXPECT_TRUE(make_plan(plain, gpu).memory.fits());
   }
+  // A node whose ranks are of two stages, one with more blocks than the other.
+  const config::Recipe stages = recipe_of({"parallel.pp=2", "parallel.stages=[1, 3]", "batch.accumulation=2",
+                                           "checkpoint.every=10", "model.layers=4"});
+  const Report pipeline = make_plan(stages, assumptions_for(stages));
+  const auto& ranks = pipeline.memory.ranks;
+  ASSERT_NE(ranks[0].host_copies, ranks[1].host_copies);
+  EXPECT_EQ(pipeline.memory.host_copies, ranks[0].host_copies + ranks[1].host_copies);
   gpu.cluster.host_bytes = 0;  // not known
   EXPECT_TRUE(make_plan(saves, gpu).memory.fits());
 }
