@@ -38,6 +38,22 @@ bool is_skipped(const Skip& skip, const base::Path& root, const base::Path& path
   });
 }
 
+// What a run writes is no text to train on: its folder, and checkpoints, wherever they are. Otherwise the run
+// that continues would find other data than the one that began.
+bool is_run_folder(const base::Path& folder) {
+  return base::file_exists(folder / "run.json") && base::file_exists(folder / "recipe.toml");
+}
+bool is_checkpoint(const base::Path& folder) {
+  return folder.filename().string().starts_with("step-") && base::file_exists(folder / "manifest.json");
+}
+// The file beside checkpoints that names the newest.
+bool is_pointer(const base::Path& file) {
+  if (file.filename() != "latest" || base::size_of_file(file) > 64) return false;
+  std::string name = base::read_file(file);
+  while (name.ends_with('\n')) name.pop_back();
+  return !name.empty() && name.find('/') == std::string::npos && is_checkpoint(file.parent_path() / name);
+}
+
 void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
               const TextOptions& options, CorpusBuilder& corpus, Reading& reading) {
   const std::vector<std::string> columns = options.format.columns();
@@ -168,7 +184,8 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
   Reading ignored;
   Reading& r = reading != nullptr ? *reading : ignored;
   base::FileWalk walk = base::walk_files(path, [&](const base::Path& folder) {
-    const bool skipped = is_skipped(skip, path, folder, true);
+    const bool skipped =
+        is_skipped(skip, path, folder, true) || is_run_folder(folder) || is_checkpoint(folder);
     if (skipped) r.folders.push_back(folder.lexically_relative(path).string());
     if (skipped) return false;
     r.token_files += is_token_file(folder);
@@ -180,7 +197,8 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
         .push_back(link.lexically_relative(path).string());
   for (const base::Path& link : walk.dangling) ++(is_skipped(skip, path, link, false) ? r.names : r.dangling);
   std::erase_if(walk.files, [&](const base::Path& file) {
-    const bool name = is_skipped(skip, path, file, false), tokens = !name && is_token_file(file);
+    const bool name = is_skipped(skip, path, file, false) || is_pointer(file),
+               tokens = !name && is_token_file(file);
     r.names += name, r.token_files += tokens;
     return name || tokens;
   });

@@ -175,7 +175,8 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.time = combine(times);
   report.warnings = layout_warnings(recipe.parallel, assumptions.cluster);
   if (recipe.model.family == config::Family::Bert && !assumptions.cluster.accelerator.is_cpu())
-    report.warnings.push_back("model.family = \"bert\" runs on CPUs only so far: no GPU can run this plan yet");
+    report.warnings.push_back(
+        "model.family = \"bert\" runs on CPUs only so far: no GPU can run this plan yet");
   if (assumptions.verify)
     for (std::string& warning : group_warnings(report)) report.warnings.push_back(std::move(warning));
   report.notes.assign(remarks.begin(), remarks.end());

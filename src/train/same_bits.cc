@@ -43,7 +43,8 @@ std::string other_bits_line(const RunState& saved, const RunState& now) {
     if (a[i] == b[i]) continue;
     is_explained = is_explained || adds_bodies(a[i].key) || is_exact_key(a[i].key);
     // Other keys that leave the program as it is have no effect in this layout.
-    if (changes_rounding(a[i].key) && (other_program || (recipe.parallel.world() > 1 && a[i].key.starts_with("parallel."))))
+    if (changes_rounding(a[i].key) &&
+        (other_program || (recipe.parallel.world() > 1 && a[i].key.starts_with("parallel."))))
       add(a[i].key, b[i].text, a[i].text);
   }
   if (other_program && reasons.empty() && !is_explained) reasons.push_back("the step program is another one");

@@ -156,6 +156,23 @@ TEST_F(TextSource, SkipIsARuleThatCanBeChanged) {
                   "0 files; skipped 2 folders (build, old), 4 files by their names");
 }
 
+// Run folders and checkpoints among the data are left out, whatever data.skip says.
+TEST_F(TextSource, WhatRunsWriteIsNotRead) {
+  put("in/a.txt", "1");
+  put("in/out/run.json", "{}");
+  put("in/out/recipe.toml", "2");
+  put("in/out/metrics.jsonl", "{}");
+  put("in/latest", "step-00000010\n");
+  put("in/step-00000010/manifest.json", "{}");
+  put("in/step-notes/b.txt", "3");
+  put("in/old/latest", "step-00000010\n");  // of no checkpoint
+  put("in/old/run.json.txt", "4");
+  Reading reading;
+  EXPECT_EQ(texts(load_corpus(folder / "in", tokenizer, &reading, {.skip = {}})),
+            (std::vector<std::string>{"1", "step-00000010\n", "4", "3"}));
+  EXPECT_CONTAINS(reading.text(), "skipped 2 folders (out, step-00000010), 1 file by its name");
+}
+
 TEST_F(TextSource, JsonlFaultsNameTheLine) {
   put("x.jsonl", "{\"text\":\"a\"}\n\n{\"text\"\n");
   EXPECT_CONTAINS(user_error([&] { load("x.jsonl"); }), "x.jsonl:3: not valid JSON");

@@ -215,11 +215,12 @@ void run_local_world(int size, const std::function<void(World&)>& body, const Lo
     for (int r = 0; r < size; ++r)
       threads.emplace_back([&, r] { local::run_rank(job, base::RankId(r), body, failure); });
   } catch (const std::system_error& e) {  // no memory, or no process, for another thread
-    failure.note(std::make_exception_ptr(base::UserError(fmt::format(
-                     "only {} of {} ranks could be started as threads of this process: {}; use fewer ranks, or "
-                     "processes under mpirun",
-                     threads.size(), size, e.what()))),
-                 false);
+    failure.note(
+        std::make_exception_ptr(base::UserError(fmt::format(
+            "only {} of {} ranks could be started as threads of this process: {}; use fewer ranks, or "
+            "processes under mpirun",
+            threads.size(), size, e.what()))),
+        false);
     job.abort(base::RankId(static_cast<int32_t>(threads.size())), "the rank could not be started");
   }
   for (std::thread& t : threads) t.join();
