@@ -364,8 +364,8 @@ constexpr ProblemCode kCodes[] = {
      "Expert ranks are folded out of the data, context and tensor ranks of a stage.",
      "model.preset=\"tiny-moe\"\nparallel.ep=8\nparallel.etp=2", "parallel.ep=4"},
     {"Q1344", "rank groups have a common refinement",
-     "Every axis cuts the mesh into groups of neighbouring ranks; two axes whose groups overlap without one "
-     "containing the other have no common mesh.",
+     "Every axis cuts the ranks of a stage, in the order of parallel.order, into groups; two axes whose "
+     "groups overlap without one containing the other have no common mesh.",
      "model.preset=\"tiny-moe\"\nparallel.dp_shard=6\nmodel.moe.experts=6\nparallel.ep=3\nbatch.global=24",
      "parallel.ep=2"},
     {"Q1350", "the layout matches the number of processes",

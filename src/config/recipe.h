@@ -346,7 +346,7 @@ struct ReshardAfterForward {
   enum class Kind : uint8_t {
     No,       // kept gathered
     Yes,      // sharded again over all of dp_shard x cp
-    ToRanks,  // sharded over `ranks` consecutive ranks within dp_shard x cp
+    ToRanks,  // sharded over the `ranks` innermost ranks of dp_shard x cp
   };
   Kind kind = Kind::Yes;
   int64_t ranks = 0;  // only with ToRanks: 1 < ranks < dp_shard x cp, divides it
@@ -381,7 +381,7 @@ enum class ContextMethod : uint8_t {
   Gather,       // all-gather K and V
   Ring,         // pass K and V from rank to rank
   Ulysses,      // exchange sequence for heads
-  UlyssesRing,  // Ulysses within groups of neighbouring ranks, ring between the groups
+  UlyssesRing,  // Ulysses within groups of the innermost ranks of cp, ring between the groups
 };
 
 // The axis that divides a dim of a custom model's own (parallel.dims). Dims that are not listed are not

@@ -43,7 +43,7 @@ class DataLedger {
   int64_t steps() const { return static_cast<int64_t>(recorded_.size()); }  // that the run has done
 
   // Whether any change of the data since the run would have been noticed. Fingerprints of streams, and of
-  // token files of more than 256 MiB, are of samples.
+  // token files of more than 256 MiB, cover a sample of the bytes only.
   bool is_proven() const;
 
   // UserError unless the run has done the step and its metrics have as many labels.
