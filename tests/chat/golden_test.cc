@@ -8,13 +8,14 @@
 #include "chat/jinja/builtins.h"
 #include "chat/jinja/template.h"
 #include "chat/template.h"
+#include "support/folders.h"
 
 namespace quintet::chat {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::string kFolder = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/chat/";
+const std::string kFolder = test::source_dir() + "/tests/golden/chat/";
 
 Json read(const std::string& name) { return Json::parse(base::read_file(kFolder + name)); }
 

@@ -7,6 +7,7 @@
 #include "base/temp_folder.h"
 #include "chat/builtin_templates.h"
 #include "chat/tiny_tokenizer.h"
+#include "support/folders.h"
 
 namespace quintet::chat {
 namespace {
@@ -107,7 +108,7 @@ TEST_F(Mask, BuiltInTemplatesMarkWhatIsTrained) {
     EXPECT_EQ(encoded.ended, 2) << c.name;
   }
   EXPECT_EQ(builtin_template("chatml"),
-            base::read_file(base::Path(QUINTET_SOURCE_DIR) / "recipes/chat/chatml.jinja"));
+            base::read_file(base::Path(test::source_dir()) / "recipes/chat/chatml.jinja"));
   EXPECT_EQ(builtin_template_names().size(), 6U);
   EXPECT_CONTAINS(error_of([&] { ChatTokenizer(folder_.path().string(), "chatmi"); }),
                   "built in: chatml, gemma, llama3, mistral, phi3, zephyr");
@@ -227,7 +228,7 @@ TEST_F(Mask, TakesATokenAcrossACut) {
 TEST_F(Mask, FindsCutsByPrefixesWhereTheTokenizerLooksAtTheStart) {
   // Unigram puts a space before a text, so that parts do not have the tokens of the whole.
   const auto unigram =
-      tokenizer::load_tokenizer(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tokenizers/unigram.json");
+      tokenizer::load_tokenizer(test::source_dir() + "/tests/golden/tokenizers/unigram.json");
   const std::string text = "the rank sends its shard";
   const auto ids = unigram->encode(text);
   int64_t straddling = 0;

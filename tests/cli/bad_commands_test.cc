@@ -4,6 +4,7 @@
 
 #include "cli/support.h"
 #include "config/codes.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
@@ -14,7 +15,7 @@ struct BadCommand {
 
 std::vector<BadCommand> bad_commands() {
   std::vector<BadCommand> all;
-  const std::string text = base::read_file(QUINTET_SOURCE_DIR "/tests/cli/bad_commands.txt");
+  const std::string text = base::read_file(test::source_dir() + "/tests/cli/bad_commands.txt");
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
@@ -32,8 +33,8 @@ TEST(BadCommands, AreRefusedWithACodeAndLeaveNothing) {
   const std::vector<BadCommand> commands = bad_commands();
   ASSERT_GE(commands.size(), 250u);
   const test::TempFolder folder, results;
-  ASSERT_EQ(test::shell("cd " + folder.path().string() +
-                        " && . " QUINTET_SOURCE_DIR "/tests/cli/bad_commands_fixture.sh")
+  ASSERT_EQ(test::shell("cd " + folder.path().string() + " && . " + test::source_dir() +
+                        "/tests/cli/bad_commands_fixture.sh")
                 .code,
             0);
   const std::string before = files_in(folder.path());

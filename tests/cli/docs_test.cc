@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "cli/support.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
@@ -72,7 +73,7 @@ std::vector<std::string> commands_in_prose(const std::string& text) {
   return commands;
 }
 
-std::string readme() { return base::read_file(QUINTET_SOURCE_DIR "/README.md"); }
+std::string readme() { return base::read_file(test::source_dir() + "/README.md"); }
 
 TEST(Docs, CommandsOfTheReadmeRun) {
   const test::TempFolder folder;
@@ -192,8 +193,8 @@ int run_prose(const std::string& page, const std::string& folder) {
 
 // Copies of recipes/ whose runs are short, some text, and bench/.
 void fill_folder(const test::TempFolder& folder) {
-  for (const base::Path& file : base::list_files(QUINTET_SOURCE_DIR "/recipes")) {
-    const base::Path copy = folder.path() / file.lexically_relative(QUINTET_SOURCE_DIR);
+  for (const base::Path& file : base::list_files(test::source_dir() + "/recipes")) {
+    const base::Path copy = folder.path() / file.lexically_relative(test::source_dir());
     base::make_directories(copy.parent_path());
     std::string recipe = replaced(base::read_file(file), "\\nsteps = \\d+", "\nsteps = 2");
     base::write_file_atomically(copy, replaced(recipe, "\\nseq_len = 256", "\nseq_len = 32"));
@@ -203,7 +204,7 @@ void fill_folder(const test::TempFolder& folder) {
     base::write_file_atomically(folder / name / "text.md", readme());
   }
   base::write_file_atomically(folder / "README.md", readme());
-  std::filesystem::create_directory_symlink(QUINTET_SOURCE_DIR "/bench", folder / "bench");
+  std::filesystem::create_directory_symlink(test::source_dir() + "/bench", folder / "bench");
 }
 
 // The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short and what
@@ -226,8 +227,8 @@ int run_page(const base::Path& page) {
   fill_folder(folder);
   const std::string in_folder = "cd " + folder.path().string() + " && ";
   const Outcome fixture = shell(in_folder + "QUINTET=" + test::kTool +
-                                " PAGE=" + page.lexically_relative(QUINTET_SOURCE_DIR "/docs").string() +
-                                " && set -e && . " QUINTET_SOURCE_DIR "/tests/cli/docs_fixture.sh");
+                                " PAGE=" + page.lexically_relative(test::source_dir() + "/docs").string() +
+                                " && set -e && . " + test::source_dir() + "/tests/cli/docs_fixture.sh");
   EXPECT_EQ(fixture.code, 0) << fixture.out << fixture.err;
   std::string output;
   int ran = 0;
@@ -261,8 +262,8 @@ int run_page(const base::Path& page) {
 
 int run_pages(const std::string& folder) {
   int ran = 0;
-  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/" + folder)) {
-    const base::Path inside = page.lexically_relative(QUINTET_SOURCE_DIR "/docs/" + folder);
+  for (const base::Path& page : base::list_files(test::source_dir() + "/docs/" + folder)) {
+    const base::Path inside = page.lexically_relative(test::source_dir() + "/docs/" + folder);
     if (page.extension() == ".md" && inside.has_filename() && !inside.has_parent_path())
       ran += run_page(page);
   }
@@ -287,12 +288,12 @@ TEST(Docs, ConvertedRecipesArePlannedAsShown) { EXPECT_GE(run_pages("coming-from
 
 // docs/recipe.md is generated; `make recipe-docs` writes it.
 TEST(Docs, RecipeReferenceIsUpToDate) {
-  EXPECT_EQ(base::read_file(QUINTET_SOURCE_DIR "/docs/recipe.md"), quintet("recipe --markdown").out)
+  EXPECT_EQ(base::read_file(test::source_dir() + "/docs/recipe.md"), quintet("recipe --markdown").out)
       << "run: make recipe-docs";
 }
 
 TEST(Docs, ErrorReferenceIsUpToDate) {
-  EXPECT_EQ(base::read_file(QUINTET_SOURCE_DIR "/docs/errors.md"), quintet("explain --markdown").out)
+  EXPECT_EQ(base::read_file(test::source_dir() + "/docs/errors.md"), quintet("explain --markdown").out)
       << "run: make recipe-docs";
 }
 
@@ -320,9 +321,9 @@ TEST(Docs, CommandsUseOptionsThatExist) {
     return help[verb];
   };
   int checked = 0;
-  std::vector<base::Path> pages = base::list_files(QUINTET_SOURCE_DIR "/docs");
-  pages.push_back(QUINTET_SOURCE_DIR "/README.md");
-  pages.push_back(QUINTET_SOURCE_DIR "/CONTRIBUTING.md");
+  std::vector<base::Path> pages = base::list_files(test::source_dir() + "/docs");
+  pages.push_back(test::source_dir() + "/README.md");
+  pages.push_back(test::source_dir() + "/CONTRIBUTING.md");
   static const std::regex kOption(R"((?:^|\s|\[)(--[a-z][a-z-]*))");
   for (const base::Path& page : pages) {
     if (page.extension() != ".md") continue;

@@ -8,6 +8,7 @@
 #include "compiler/compile.h"
 #include "config/parse.h"
 #include "exec/executor.h"
+#include "support/folders.h"
 
 namespace quintet::test {
 namespace {
@@ -31,7 +32,7 @@ const std::vector<Case> kCases = {
 
 TEST(PlanVerb, ArenaMatchesTheCudaExecutor) {
   for (const Case& c : kCases) {
-    const std::string path = std::string(QUINTET_SOURCE_DIR "/") + c.file;
+    const std::string path = test::source_dir() + "/" + c.file;
     SCOPED_TRACE(c.file + " on " + c.cluster);
     std::string command = "plan " + quoted(path) + " --json --cluster " + quoted(c.cluster);
     for (const std::string& set : c.sets) command += " --set " + quoted(set);

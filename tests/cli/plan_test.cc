@@ -6,6 +6,7 @@
 
 #include "cli/support.h"
 #include "observe/trace.h"
+#include "support/folders.h"
 
 namespace quintet::test {
 namespace {
@@ -52,7 +53,7 @@ TEST(PlanVerb, WithoutAFile) {
 // (docs/benchmarks/training-gpu.md).
 TEST(PlanVerb, DocumentsMakeAttentionCheaper) {
   const auto attention_ms = [](const std::string& more) {
-    const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
+    const Outcome r = quintet("plan " + test::source_dir() +
                               "/bench/gpu/1b.toml --cluster '1x1 h200' --set data.pack=true --json " + more);
     EXPECT_EQ(r.code, 0) << r.err;
     const nlohmann::json plan = nlohmann::json::parse(r.out);
@@ -70,7 +71,7 @@ TEST(PlanVerb, DocumentsMakeAttentionCheaper) {
 // remarks.
 TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
   const auto note_of = [](const std::string& more) {
-    const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
+    const Outcome r = quintet("plan " + test::source_dir() +
                               "/bench/gpu/1b.toml --cluster '1x1 h200' --set model.layers=2 " + more);
     EXPECT_EQ(r.code, 0) << r.err;
     const size_t at = r.out.find("without tensor cores");
@@ -88,7 +89,7 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
 
 TEST(PlanVerb, AttentionWithoutTensorCoresIsCounted) {
   const auto seconds_of = [](const std::string& more) {
-    const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
+    const Outcome r = quintet("plan " + test::source_dir() +
                               "/bench/gpu/1b.toml --cluster '1x1 h200' --json --set model.layers=2 " + more);
     EXPECT_EQ(r.code, 0) << r.err;
     const auto report = nlohmann::json::parse(r.out);

@@ -9,11 +9,12 @@
 
 #include <string>
 
+#include "support/folders.h"
 #include "train/support.h"
 
 namespace quintet::test {
 
-inline const std::string kTool = QUINTET_BINARY_DIR "/quintet";
+inline const std::string kTool = test::binary_dir() + "/quintet";
 // Open MPI as root, oversubscribing the cores.
 inline const std::string kMpiSettings =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "

@@ -9,6 +9,7 @@
 
 #include "chat/tiny_tokenizer.h"
 #include "cli/support.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
@@ -215,7 +216,7 @@ TEST(Terminal, ReportsFitIntoEightyColumns) {
   ASSERT_EQ(test::quintet("train " + recipe + " --sample 0").code, 0);
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"verify", recipe, "--dtype", "f64", "--steps", "2"},
-           {"bench", "reference", QUINTET_SOURCE_DIR "/docs/reference/published_runs.csv", "--source",
+           {"bench", "reference", test::source_dir() + "/docs/reference/published_runs.csv", "--source",
             "LLMC"},
            {"bench", "step", recipe, "--steps", "2", "--warmup", "3"},
            {"data", "ledger", run, "--step", "2"},

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "cli/support.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
@@ -291,7 +292,7 @@ TEST(Train, TheDemoLearnsWhatItIsEvaluatedOn) {
   const test::TempFolder folder;
   const std::string run = (folder / "run").string();
   const Outcome o =
-      quintet("train " QUINTET_SOURCE_DIR "/recipes/tiny.toml --sample 0 --steps 40 --run-dir " + run +
+      quintet("train " + test::source_dir() + "/recipes/tiny.toml --sample 0 --steps 40 --run-dir " + run +
               " --set data.seq_len=64 --set eval.every=10 --set optimizer.schedule.warmup=5");
   ASSERT_EQ(o.code, 0) << o.err;
   const auto summary = read_json(base::Path(run) / "summary.json");

@@ -8,6 +8,7 @@
 #include "cli/support.h"
 #include "config/presets.h"
 #include "program/text.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
@@ -58,7 +59,7 @@ TEST(Tool, ACommitNamesItsChanges) {
     const std::string output = (folder / ".git" / "commit.cc").string();
     const Outcome o =
         test::shell("cmake -DSOURCE=" + quoted(folder.path().string()) + " -DOUTPUT=" + quoted(output) +
-                    " -P " QUINTET_SOURCE_DIR "/cmake/commit.cmake");
+                    " -P " + test::source_dir() + "/cmake/commit.cmake");
     EXPECT_EQ(o.code, 0) << o.err;
     const std::string text = base::read_file(output);
     const size_t begin = text.find('"', text.find("return")) + 1;
@@ -90,7 +91,7 @@ TEST(Tool, ACommitNamesItsChanges) {
 TEST(Tool, APublishedTableWithoutAUsableRowFails) {
   const test::TempFolder folder;
   const std::string table = (folder / "table.csv").string();
-  const std::string published = base::read_file(QUINTET_SOURCE_DIR "/docs/reference/published_runs.csv");
+  const std::string published = base::read_file(test::source_dir() + "/docs/reference/published_runs.csv");
   base::write_file_atomically(table,
                               published.substr(0, published.find('\n') + 1) +
                                   "OFF-002,https://example.org,GPT-1T,,,,,,,,V100-32GB (DGX-2),512,fp16,512,"
@@ -198,7 +199,7 @@ TEST(Tool, ShellsComplete) {
   }
   if (::system("command -v fish >/dev/null 2>&1") == 0) {
     const std::string script = "quintet completion fish | source; complete -C \"quintet train --dry\"";
-    EXPECT_CONTAINS(test::shell("PATH=" QUINTET_BINARY_DIR ":$PATH fish -c " + quoted(script)).out,
+    EXPECT_CONTAINS(test::shell("PATH=" + test::binary_dir() + ":$PATH fish -c " + quoted(script)).out,
                     "--dry-run\t");
   }
   EXPECT_EQ(quintet("completion tcsh").code, 2);

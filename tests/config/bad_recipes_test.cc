@@ -14,6 +14,7 @@
 #include "config/codes.h"
 #include "config/support.h"
 #include "config/validate.h"
+#include "support/folders.h"
 
 namespace quintet::config {
 namespace {
@@ -104,7 +105,7 @@ TEST(BadRecipes, EveryRuleHasACodeWithAnExample) {
 TEST(ErrorCodes, EverySourceFileThatRefusesInputHasAnExplainedCode) {
   for (const base::ErrorOrigin& o : base::error_origins())
     EXPECT_NE(find_code(o.code), nullptr) << o.prefix << " has the code " << o.code << ", which has no row";
-  const std::filesystem::path root = QUINTET_SOURCE_DIR "/src";
+  const std::filesystem::path root = test::source_dir() + "/src";
   int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (!entry.is_regular_file()) continue;

@@ -15,6 +15,7 @@
 #include "config/stage_layout.h"
 #include "config/support.h"
 #include "config/validate.h"
+#include "support/folders.h"
 
 namespace quintet::config {
 namespace {
@@ -40,11 +41,11 @@ TEST(RecipeKeys, AreDocumented) {
 }
 
 TEST(Recipe, DemoRecipeIsAsDescribed) {
-  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
+  const Recipe r = load(test::source_dir() + "/recipes/tiny.toml");
   EXPECT_EQ(r.name, "tiny");
   EXPECT_EQ(r.model.layers, 4);
   EXPECT_EQ(r.model.kv_heads, 2);
-  const std::string root = QUINTET_SOURCE_DIR "/";
+  const std::string root = test::source_dir() + "/";
   EXPECT_EQ(r.data.path, (std::vector<std::string>{root + "src", root + "docs", root + "README.md"}));
   EXPECT_EQ(r.parallel.world(), 4);
   EXPECT_EQ(r.parallel.dp(), 2);
@@ -57,27 +58,27 @@ TEST(Recipe, DemoRecipeIsAsDescribed) {
 }
 
 TEST(Recipe, OneGpuRecipeIsLegal) {
-  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/gpu.toml");
+  const Recipe r = load(test::source_dir() + "/recipes/gpu.toml");
   EXPECT_EQ(r.run.device, DeviceKind::Cuda);
   EXPECT_EQ(r.precision.compute, base::DType::BF16);
   EXPECT_EQ(r.parallel.world(), 1);
 }
 
 TEST(Recipe, DemoRecipeWithExpertsIsAsDescribed) {
-  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny-moe.toml");
+  const Recipe r = load(test::source_dir() + "/recipes/tiny-moe.toml");
   EXPECT_EQ(r.model.moe.experts, 8);
   EXPECT_EQ(r.model.moe.top_k, 2);
   EXPECT_EQ(r.parallel.world(), 4);
   EXPECT_EQ(r.parallel.ep, 4) << "may exceed the data-parallel ranks";
   EXPECT_EQ(r.parallel.dp(), 2);
-  Recipe dense = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
+  Recipe dense = load(test::source_dir() + "/recipes/tiny.toml");
   EXPECT_EQ(r.data, dense.data);
   EXPECT_EQ(r.batch, dense.batch);
 }
 
 TEST(Recipe, EveryShippedRecipeIsLegal) {
   int count = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(QUINTET_SOURCE_DIR "/recipes")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(test::source_dir() + "/recipes")) {
     if (entry.path().extension() != ".toml") continue;
     ++count;
     if (entry.path().filename() == "finetune.toml") {  // legal but for the folder, which a user downloads

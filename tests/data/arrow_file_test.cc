@@ -8,13 +8,14 @@
 #include <numeric>
 
 #include "base/temp_folder.h"
+#include "support/folders.h"
 
 namespace quintet::data {
 namespace {
 
 using test::user_error;
 
-const base::Path kDatasets = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/datasets";
+const base::Path kDatasets = base::Path(test::source_dir()) / "tests/golden/datasets";
 const std::vector<std::string> kTexts = {"first document", "", "größer — 第三", std::string(300, 'a')};
 
 std::vector<std::vector<int32_t>> documents_of(const Corpus& corpus) {

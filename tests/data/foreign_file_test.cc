@@ -11,6 +11,7 @@
 #include "base/temp_folder.h"
 #include "data/dataset.h"
 #include "data/open_corpus.h"
+#include "support/folders.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
@@ -48,7 +49,7 @@ TEST(MegatronFile, HasTheBytesThatMegatronWrites) {
 TEST(MegatronFile, ReadsWhatMegatronCoreWrites) {
   const char* const others = std::getenv("QUINTET_MEGATRON_FILES");
   const base::Path files =
-      others != nullptr ? base::Path(others) : base::Path(QUINTET_SOURCE_DIR "/tests/golden/megatron");
+      others != nullptr ? base::Path(others) : base::Path(test::source_dir() + "/tests/golden/megatron");
   const auto expected = nlohmann::json::parse(base::read_file(files / "ids.json"));
   ASSERT_EQ(expected.size(), 3u);
   for (const auto& [name, content] : expected.items()) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/names.h"
+#include "support/folders.h"
 #include "tools/run_layout.h"
 
 namespace quintet::tests {
@@ -20,7 +21,7 @@ using train::Rank;
 constexpr double kTolerance = 1e-10;
 
 Json load_golden(const std::string& name) {
-  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/" + name + ".json");
+  std::ifstream file(test::source_dir() + "/tests/golden/" + name + ".json");
   return Json::parse(file);
 }
 

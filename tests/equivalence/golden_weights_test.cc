@@ -13,6 +13,7 @@
 #include "equivalence/checks.h"
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cpu/support/isa.h"
+#include "support/folders.h"
 #include "support/small_recipe.h"
 
 namespace quintet::tests {
@@ -105,7 +106,7 @@ std::string checksum_of_run(const config::Recipe& recipe) {
 
 TEST(GoldenWeights, AfterFiveSteps) {
   const BaselineKernels baseline;
-  const std::string path = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/weights.txt";
+  const std::string path = test::source_dir() + "/tests/golden/weights.txt";
   std::map<std::string, std::string> stored;
   std::ifstream file(path);
   for (std::string name, hash; file >> name >> hash;) stored[name] = hash;

@@ -8,6 +8,7 @@
 #include "config/names.h"
 #include "optim/step_builder.h"
 #include "program/flat_ranges.h"
+#include "support/folders.h"
 #include "support/op_runner.h"
 
 namespace quintet::tests {
@@ -18,7 +19,7 @@ using graph::DType;
 using graph::ValueId;
 
 Json golden(const std::string& name = "optimizers") {
-  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/" + name + ".json");
+  std::ifstream file(test::source_dir() + "/tests/golden/" + name + ".json");
   return Json::parse(file);
 }
 

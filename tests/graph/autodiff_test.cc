@@ -11,6 +11,7 @@
 #include "graph/support.h"
 #include "graph/text.h"
 #include "graph/verify.h"
+#include "support/folders.h"
 
 namespace quintet::graph {
 namespace {
@@ -41,7 +42,7 @@ std::vector<std::string> wasted_nodes(const Graph& g) {
 
 // The whole graph of a tied one-block Llama with V's weight frozen, reviewed by hand.
 TEST(Autodiff, OneBlockLlama) {
-  const std::string want = base::read_file(QUINTET_SOURCE_DIR "/tests/graph/one_block_llama.graph");
+  const std::string want = base::read_file(test::source_dir() + "/tests/graph/one_block_llama.graph");
   const std::string got = to_text(tiny_llama({.tied = true, .freeze = {"wv.weight"}}));
   std::istringstream want_lines(want), got_lines(got);
   std::string a, b;

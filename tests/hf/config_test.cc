@@ -14,6 +14,7 @@
 #include "config/print.h"
 #include "config/problem.h"
 #include "config/validate.h"
+#include "support/folders.h"
 
 namespace quintet::config {
 namespace {
@@ -104,7 +105,7 @@ TEST(HfConfig, EveryKeyOfExpertsIsOfTheArchitectureOrOfTraining) {
 // config.json as it is published, each with the preset that it must give; empty: there is none.
 TEST(HfConfig, PublishedFilesAreTheirPresets) {
   std::istringstream lines(
-      base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/hf/published_configs.jsonl"));
+      base::read_file(base::Path(test::source_dir()) / "tests/hf/published_configs.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     auto json = nlohmann::ordered_json::parse(line);
     const std::string name = json.at("preset");

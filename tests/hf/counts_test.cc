@@ -11,13 +11,14 @@
 #include "config/parse.h"
 #include "hf/strided.h"
 #include "models/build.h"
+#include "support/folders.h"
 
 namespace quintet {
 namespace {
 
 // public_models.jsonl is written by count_parameters.py: counted by transformers from the same keys.
 TEST(HfCounts, PublicModelsHaveTheirParameters) {
-  std::istringstream lines(base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/hf/public_models.jsonl"));
+  std::istringstream lines(base::read_file(base::Path(test::source_dir()) / "tests/hf/public_models.jsonl"));
   int models = 0;
   for (std::string line; std::getline(lines, line); ++models) {
     const auto json = nlohmann::json::parse(line);

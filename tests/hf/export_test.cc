@@ -5,6 +5,7 @@
 
 #include "generate/source.h"
 #include "hf/tensor_source.h"
+#include "support/folders.h"
 #include "support/hf_folders.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/model_files.h"
@@ -66,7 +67,7 @@ TEST(HfExport, ARunFromScratchHasItsTokenizerAndEnds) {
   const SmallRun small;
   const base::Path file = small / "my.json";
   auto json = nlohmann::ordered_json::parse(
-      base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/hf/lm_eval/tokenizer.json"));
+      base::read_file(base::Path(test::source_dir()) / "tests/hf/lm_eval/tokenizer.json"));
   const auto tokenizer = tokenizer::load_hf_tokenizer(json.dump());
   const std::string word = tokenizer->token(0);
   base::write_file_atomically(file, json.dump());

@@ -3,13 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/folders.h"
 #include "tools/generate.h"
 
 namespace quintet {
 namespace {
 
 TEST(LmEvalGolden, ResultsAreThoseOfLmEval) {
-  const base::Path folder = base::Path(QUINTET_SOURCE_DIR) / "tests/hf/lm_eval";
+  const base::Path folder = base::Path(test::source_dir()) / "tests/hf/lm_eval";
   const nlohmann::json expected = nlohmann::json::parse(base::read_file(folder / "expected.json"));
   const auto results = [&](const char* file) {
     return nlohmann::json::parse(

@@ -6,11 +6,12 @@
 #include "base/temp_folder.h"
 #include "hf/tensor_source.h"
 #include "hf/torch_source.h"
+#include "support/folders.h"
 
 namespace quintet::hf {
 namespace {
 
-const base::Path kCorpus = base::Path(QUINTET_SOURCE_DIR) / "tests/fuzz/corpus";
+const base::Path kCorpus = base::Path(test::source_dir()) / "tests/fuzz/corpus";
 
 // What Python's pickle wrote in every protocol.
 TEST(Pickle, EveryProtocolIsRead) {

@@ -11,6 +11,7 @@
 #include "comm/local.h"
 #include "hf/diff.h"
 #include "hf/safetensors_source.h"
+#include "support/folders.h"
 #include "support/hf_folders.h"
 #include "tools/assemble_tensors.h"
 #include "tools/model_files.h"
@@ -19,7 +20,7 @@
 namespace quintet::hf {
 namespace {
 
-const base::Path kFiles = base::Path(QUINTET_SOURCE_DIR) / "tests/hf/quantised";
+const base::Path kFiles = base::Path(test::source_dir()) / "tests/hf/quantised";
 
 // Files of which some tensors are raw codes, which checkpoint::write_safetensors has no types for.
 void write_file(const base::Path& file, const std::vector<checkpoint::SafetensorsEntry>& tensors,

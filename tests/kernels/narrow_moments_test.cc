@@ -7,6 +7,7 @@
 #include "kernels/dynamic_map.h"
 #include "kernels/stochastic_rounding.h"
 #include "kernels/support.h"
+#include "support/folders.h"
 
 namespace quintet::kernels::cpu::test {
 namespace {
@@ -169,7 +170,7 @@ TEST(DynamicMap, TheNearestCodeIsFound) {
 // tests/golden/make_adamw8bit.py
 TEST(AdamW8bit, MatchesTheReference) {
   constexpr int64_t kCount = 300, kBlock = 64, kBlocks = 5;
-  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/adamw8bit.json");
+  std::ifstream file(quintet::test::source_dir() + "/tests/golden/adamw8bit.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
   ThreadPool pool(1);
   std::vector<double> p(kCount), g(kCount), m_scale(kBlocks), v_scale(kBlocks);

@@ -8,6 +8,7 @@
 
 #include "config/presets.h"
 #include "models/build.h"
+#include "support/folders.h"
 
 namespace quintet::models {
 namespace {
@@ -17,7 +18,7 @@ struct Counts {
 };
 
 std::map<std::string, Counts> published_counts() {
-  std::ifstream file(QUINTET_SOURCE_DIR "/tests/models/parameter_counts.txt");
+  std::ifstream file(test::source_dir() + "/tests/models/parameter_counts.txt");
   std::map<std::string, Counts> counts;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/names.h"
+#include "support/folders.h"
 
 namespace quintet::optim {
 namespace {
@@ -15,7 +16,7 @@ using config::RunPoint;
 using Unit = config::Length::Unit;
 
 nlohmann::json golden(const char* list) {
-  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/schedules.json");
+  std::ifstream file(test::source_dir() + "/tests/golden/schedules.json");
   return nlohmann::json::parse(file).at(list);
 }
 

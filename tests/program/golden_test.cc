@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "program/support.h"
 #include "program/text.h"
+#include "support/folders.h"
 
 namespace quintet::program {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-const fs::path kFolder = fs::path(QUINTET_SOURCE_DIR) / "tests/golden/programs";
+const fs::path kFolder = fs::path(test::source_dir()) / "tests/golden/programs";
 fs::path golden_path(const std::string& name) { return kFolder / (name + ".txt"); }
 
 // In addition to all_layouts(): what only affects the end of a step.
@@ -178,10 +179,10 @@ TEST(GoldenPrograms, OfGeneration) {
 // The model that a recipe names must be downloaded: instead a small one of its family, with room for bytes.
 Overrides overrides_of(const fs::path& recipe) {
   if (recipe.stem() != "finetune") return {};
-  std::string config = base::read_file(fs::path(QUINTET_SOURCE_DIR) / "tests/hf/golden/qwen2/config.json");
+  std::string config = base::read_file(fs::path(test::source_dir()) / "tests/hf/golden/qwen2/config.json");
   const std::string vocab = "\"vocab_size\": ";
   config.insert(config.find(vocab) + vocab.size(), "3");
-  const fs::path folder = fs::path(QUINTET_BINARY_DIR) / "golden_finetune";
+  const fs::path folder = fs::path(test::binary_dir()) / "golden_finetune";
   fs::create_directories(folder);
   std::ofstream(folder / "config.json") << config;
   return {"model.hf=" + folder.string(), "data.tokenizer=bytes", "data.seq_len=16"};
@@ -190,7 +191,7 @@ Overrides overrides_of(const fs::path& recipe) {
 std::vector<fs::path> shipped_recipes() {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry :
-       fs::recursive_directory_iterator(fs::path(QUINTET_SOURCE_DIR) / "recipes"))
+       fs::recursive_directory_iterator(fs::path(test::source_dir()) / "recipes"))
     if (entry.path().extension() == ".toml") files.push_back(entry.path());
   return files;
 }
@@ -212,7 +213,7 @@ TEST(GoldenPrograms, OfTheFuzzCorpus) {
       {"good_pp", {"parallel.pp=2", "batch.accumulation=4", "parallel.schedule=1f1b"}}};
   for (const testing::Layout& layout : layouts) {
     const auto world = compiler::compile_world(small_recipe(layout.overrides), {}, 2);
-    expect_golden(fs::path(QUINTET_SOURCE_DIR) / "tests/fuzz/corpus/program" / layout.name,
+    expect_golden(fs::path(test::source_dir()) / "tests/fuzz/corpus/program" / layout.name,
                   to_text(world[0].program, world[0].step, {.full = true}));
   }
 }

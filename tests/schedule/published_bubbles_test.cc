@@ -6,13 +6,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/folders.h"
 
 namespace quintet::schedule {
 namespace {
 
 TEST(Published, RatesComeWithinTwoHundredths) {
-  const std::vector<PublishedBubble> rows = compare_published(
-      base::read_file(std::string(QUINTET_SOURCE_DIR) + "/tests/schedule/published_bubbles.csv"));
+  const std::vector<PublishedBubble> rows =
+      compare_published(base::read_file(test::source_dir() + "/tests/schedule/published_bubbles.csv"));
   ASSERT_EQ(rows.size(), 75u);
   for (const PublishedBubble& row : rows) {
     ASSERT_TRUE(row.was_simulated) << report({row});

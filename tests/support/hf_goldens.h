@@ -14,13 +14,14 @@
 #include "config/hf/config.h"
 #include "config/parse.h"
 #include "hf/tensor_source.h"
+#include "support/folders.h"
 #include "tools/model_files.h"
 
 namespace quintet::test {
 
 inline base::Path golden_folder() {
   const char* const root = std::getenv("QUINTET_ROOT");  // where the tests run on another machine
-  return base::Path(root != nullptr ? root : QUINTET_SOURCE_DIR) / "tests/hf/golden";
+  return base::Path(root != nullptr ? root : test::source_dir()) / "tests/hf/golden";
 }
 
 inline std::vector<std::string> golden_names() {

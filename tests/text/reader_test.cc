@@ -6,6 +6,7 @@
 #include "base/checksum.h"
 #include "base/temp_folder.h"
 #include "support/compressed.h"
+#include "support/folders.h"
 #include "text/byte_stream.h"
 #include "text/document.h"
 
@@ -306,7 +307,7 @@ TEST(Parquet, IsAskedForByNameWhenMissing) {
 // tests/golden/make_parquet.py writes the file.
 TEST(Parquet, RowsAreObjectsOfTheirColumns) {
   if (!reads_parquet()) GTEST_SKIP() << "this build has no Arrow; `tools/setup.sh --parquet` installs it";
-  const base::Path file = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/rows.parquet";
+  const base::Path file = base::Path(test::source_dir()) / "tests/golden/rows.parquet";
   DocumentFormat format;
   format.text = Template("{title}|{body}|{year}|{score}|{meta.id}");
   format.where.emplace_back("year>=2001");

@@ -6,12 +6,13 @@
 #include <span>
 
 #include "base/file.h"
+#include "support/folders.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::tokenizer {
 namespace {
 
-const std::string kFolder = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kFolder = test::source_dir() + "/tests/golden/tokenizers/";
 
 class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "support/folders.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/unicode.h"
 
@@ -175,7 +176,7 @@ TEST(Oniguruma, WhatIsNotTranslatedIsRefusedByName) {
 // Found by asking the package: tests/golden/make_expressions.py.
 TEST(Oniguruma, CutsTextAsThePackageDoes) {
   const auto golden = nlohmann::json::parse(
-      base::read_file(base::Path(QUINTET_SOURCE_DIR) / "tests/golden/tokenizers/expressions.json"));
+      base::read_file(base::Path(test::source_dir()) / "tests/golden/tokenizers/expressions.json"));
   const auto text = golden.at("text").get<std::string>();
   ASSERT_GT(golden.at("expressions").size(), 200u);
   for (const auto& each : golden.at("expressions")) {

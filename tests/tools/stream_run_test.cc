@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "data/token_file.h"
 #include "support/compressed.h"
+#include "support/folders.h"
 #include "support/small_recipe.h"
 #include "text/record_reader.h"
 #include "tools/ledger.h"
@@ -159,7 +160,7 @@ TEST(StreamRun, ReadsAndContinuesInEveryKindOfFile) {
 TEST(StreamRun, ReadsParquet) {
   if (!text::reads_parquet()) GTEST_SKIP() << "this build has no Arrow; `make test-parquet` builds one";
   const StreamRun rows, lines;
-  const base::Path file = base::Path(QUINTET_SOURCE_DIR) / "tests/golden/rows.parquet";
+  const base::Path file = base::Path(test::source_dir()) / "tests/golden/rows.parquet";
   text::RecordReader reader({file}, {"title", "year"});
   std::string text;
   for (text::Record record; reader.next(record);) text += record.bytes + "\n";
