@@ -33,9 +33,8 @@ def number(cell):
 
 
 def h200():
-    found = list(tables("training-gpu.md", "How fast is it, compared with PyTorch?"))
-    head = found[0][0]  # one table for each version of the code; others have other headers
-    rows = [row for rows in found if rows[0] == head for row in rows[1:]]
+    # One table for each version of the code, the newest first: figures of different versions are never mixed.
+    head, *rows = next(tables("training-gpu.md", "How fast is it, compared with PyTorch?"))
     column = {name: head.index(name) for name in ("tokens/s", "MFU", "PyTorch tokens/s", "GiB", "PyTorch GiB")}
     yield "| model, sequence x batch | Quintet tokens/s | MFU | PyTorch 2.11 compiled | ratio | Quintet GiB | PyTorch GiB |"
     yield "|---|---|---|---|---|---|---|"
@@ -46,8 +45,6 @@ def h200():
             f"| {row[0]} | {cell('tokens/s')} | {cell('MFU')} | {cell('PyTorch tokens/s')} | **{ratio:.2f}** "
             f"| {cell('GiB')} | {cell('PyTorch GiB')} |"
         )
-    yield ""
-    yield "1b and 8b8l are of a version one day older than the others: docs/benchmarks/training-gpu.md."
 
 
 def planner():
