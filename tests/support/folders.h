@@ -4,8 +4,8 @@
 
 namespace quintet::test {
 
-// The repository and the folder of the build. Their paths are compiled into one small unit (folders.cc), so that a compiler
-// cache serves the tests of every clone.
+// The repository and the folder of the build. Their paths are compiled into one small unit (folders.cc), so
+// that a compiler cache serves the tests of every clone.
 std::string source_dir();
 std::string binary_dir();
 
