@@ -234,7 +234,7 @@ class GraphLowering {
     if (is_part_of_input(id)) return operand = slice_of(producer);
     const bool moved = producer.op->dims == nullptr;
     graph::Type type = v.type;
-    if (chunk_local_.contains(id)) type.dims[static_cast<size_t>(rows_dim(id))].size = chunk_rows_;
+    if (chunk_local_.contains(id)) set_rows(type, id, chunk_rows_);
     const BufferId buffer =
         e_.add_buffer(fmt::format("%{}.{}", id.value, producer.op->name), type.bytes(),
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
@@ -264,6 +264,20 @@ class GraphLowering {
     return t.dims.back().name == Dim::Tokens ? t.num_dims() - 1 : -1;
   }
   bool has_rows(ValueId id) const { return rows_dim(id) >= 0; }
+  // Token rows of an entry of that dim: those of a block in factors of transposed codes.
+  int64_t rows_each(ValueId id) const {
+    const NodeId producer = graph_.value(id).producer;
+    if (!producer.valid() || graph_.nodes()[producer.index()].op != &graph::kQuantizeBlocks) return 1;
+    const Node& node = graph_.nodes()[producer.index()];
+    const int factors = graph::quantize_results(node.attrs).transposed_factors;
+    const bool is_blocked = factors >= 0 && node.outputs[static_cast<size_t>(factors)] == id;
+    return is_blocked ? node.attrs.integer("block") : 1;
+  }
+  void set_rows(graph::Type& type, ValueId id, int64_t rows) const {
+    QUINTET_CHECK(rows % rows_each(id) == 0, "%{} has factors of {} rows, not of {}", id, rows_each(id),
+                  rows);
+    type.dims[static_cast<size_t>(rows_dim(id))].size = rows / rows_each(id);
+  }
 
   Operand view(ValueId id, const Rows& rows, int block) {
     Operand whole = place(id, block);
@@ -272,9 +286,9 @@ class GraphLowering {
     if (!chunk_local_.contains(id)) {
       // Rows of a transposed value are not contiguous: it exists for a chunk, or one chunk has all rows.
       QUINTET_CHECK(dim == 0 || rows.count == whole.type.size(dim), "a part of transposed %{} is read", id);
-      whole.offset_bytes += rows.first * (whole.type.bytes() / whole.type.size(dim));
+      whole.offset_bytes += rows.first / rows_each(id) * (whole.type.bytes() / whole.type.size(dim));
     }
-    whole.type.dims[static_cast<size_t>(dim)].size = rows.count;
+    set_rows(whole.type, id, rows.count);
     return whole;
   }
 
@@ -495,7 +509,7 @@ class GraphLowering {
     };
     for (const int n : nodes)
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs)
-        if (has_rows(out)) total = graph_.type(out).size(rows_dim(out));
+        if (has_rows(out)) total = graph_.type(out).size(rows_dim(out)) * rows_each(out);
     const int64_t chunk = graph_.row_chunk > 0 ? std::min(graph_.row_chunk, total) : total;
     for (const int n : nodes) {
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs) {

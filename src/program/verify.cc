@@ -135,12 +135,15 @@ class InstrChecker {
           part.valid != std::clamp<int64_t>(part.global - part.begin, 0, part.size))
         fail("part of {}: {} + {} of {}, {} of them valid", graph::to_string(part.dim), part.begin, part.size,
              part.global, part.valid);
-    // Operand types determine all sizes except that of a vocabulary that only one operand has.
+    // Operand types determine all sizes except that of a vocabulary that only one operand has. Factors of
+    // blocks have an entry for each block.
+    const int64_t each = instr.attrs.find("block") == nullptr ? 1 : instr.attrs.integer("block");
     for (const Part& part : instr.parts)
       for (const auto* list : {&instr.in, &instr.out})
         for (const Operand& o : *list)
           for (const graph::DimSize& d : o.type.dims)
-            if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size)
+            if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size &&
+                d.size * each != part.size)
               fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
                    part.size);
     if (instr.op->dims || instr.op->step.kind == graph::StepKind::Replicated)

@@ -51,6 +51,14 @@ Attrs codes(Attrs attrs, int64_t transposed) {
   attrs.set("transposed", transposed);
   return attrs;
 }
+// Attributes of quantize_blocks.
+Attrs blocks(int64_t rows, int64_t square) {
+  return {{"format", std::string("e4m3")}, {"block", int64_t{2}}, {"square", square},        {"rows", rows},
+          {"measures", int64_t{1}},        {"plain", int64_t{1}}, {"transposed", int64_t{1}}};
+}
+Attrs blocked(int64_t contracted, int64_t square) {
+  return {{"block", int64_t{2}}, {"square", square}, {"contracted", contracted}, {"out", std::string("f64")}};
+}
 Attrs scaled(int64_t contracted) {
   return {{"a_scale", int64_t{0}},
           {"b_scale", int64_t{0}},
@@ -105,6 +113,10 @@ std::vector<OpExample> op_examples() {
   Attrs rope_first = rope, parts = out;
   rope_first.set("heads", int64_t{6});
   parts.set("parts", std::string("heads=4 kv_heads=2 kv_heads=2"));
+
+  // Blocks of two.
+  const DimSize T2{Dim::Tokens, T.size / 2}, E2{Dim::Embed, E.size / 2}, H2{Dim::Heads, H.size * D.size / 2};
+  const HostTensor blocked_w = other.real({H, D, E});
 
   std::vector<OpExample> list = {
       {&graph::kEmbedding, none, {m.real({V, E}), ids}},
@@ -184,6 +196,19 @@ std::vector<OpExample> op_examples() {
       {&graph::kScaledLinear, scaled(1), {x, other.real({H, D, E}), scales}},
       {&graph::kScaledLinearDx, scaled(2), {other.real({T, H, D}), other.real({E, H, D}), scales}},
       {&graph::kScaledLinearDw, scaled(1), {other.real({H, D, T}), other.real({E, T}), scales}},
+      {&graph::kQuantizeBlocks, blocks(1, 0), {x}},
+      {&graph::kQuantizeBlocks, blocks(1, 1), {x}},
+      {&graph::kQuantizeBlocks, blocks(1, 0), {q}},
+      {&graph::kQuantizeBlocks, blocks(2, 0), {blocked_w}},
+      {&graph::kQuantizeBlocks, blocks(2, 1), {blocked_w}},
+      {&graph::kBlockLinear, blocked(1, 1), {x, blocked_w, other.real({E2, T}), other.real({H2, E2})}},
+      {&graph::kBlockLinear, blocked(1, 0), {x, blocked_w, other.real({E2, T}), other.real({E2, H, D})}},
+      {&graph::kBlockLinearDx,
+       blocked(2, 1),
+       {q, other.real({E, H, D}), other.real({H2, T}), other.real({E2, H2})}},
+      {&graph::kBlockLinearDw,
+       blocked(1, 0),
+       {other.real({H, D, T}), other.real({E, T}), other.real({T2, H, D}), other.real({T2, E})}},
       {&graph::kRmsNormQuantize, codes(eps, 0), {x, other.real({E}, 1), scales}},
       {&graph::kAddRmsNormQuantize, codes(eps, 0), {x, other.real({T, E}), other.real({E}, 1), scales}},
       {&graph::kSwiGluQuantize, codes(none, 0), {hidden, other.real({T, F}), scales}},

@@ -168,6 +168,16 @@ class RuleTest {
     return size;
   }
 
+  // Blocks are not split; their factors have no head dim.
+  bool has_whole_blocks(const OpDim& d, int parts) const {
+    if (d.key == Dim::HeadDim) return false;
+    for (size_t i = 0; i < in_.size(); ++i)
+      if (d.in[i] >= 0 && in_[i].size(d.in[i]) % parts != 0) return false;
+    for (size_t i = 0; i < out_.size(); ++i)
+      if (d.out[i] >= 0 && out_[i].size(d.out[i]) % parts != 0) return false;
+    return true;
+  }
+
   bool allowed(const std::vector<std::pair<size_t, int>>& cuts) const {
     int64_t kv_parts = 1, head_parts = 1;
     for (const auto& [direction, parts] : cuts) {
@@ -176,6 +186,7 @@ class RuleTest {
       int64_t size = dim_size(d, in_, out_);
       if (d.key == Dim::Tokens && !d.any_row) size = uncut(d);
       if (!d.padded && size % parts != 0) return false;
+      if (e_.attrs.find("block") != nullptr && !has_whole_blocks(d, parts)) return false;
       if (d.key == Dim::KvHeads) kv_parts = parts;
       if (d.key == Dim::Heads) head_parts = parts;
     }

@@ -304,6 +304,33 @@ std::vector<Refusal> refusals() {
       {&kScaledLinearDw, "rows first", operand(1, x)},
       {&kScaledLinearDw, "parts that are not all",
        [](OpCase& c) { c.attrs.set("parts", std::string("heads=1 kv_heads=2")); }},
+      {&kQuantizeBlocks, "integers", operand(0, row)},
+      {&kQuantizeBlocks, "no columns", [](OpCase& c) { c.attrs.set("rows", int64_t{2}); }},
+      {&kQuantizeBlocks, "a wide format", [](OpCase& c) { c.attrs.set("format", std::string("f32")); }},
+      {&kQuantizeBlocks, "blocks that do not divide", [](OpCase& c) { c.attrs.set("block", int64_t{3}); }},
+      {&kQuantizeBlocks, "rows that blocks do not divide", operand(0, resized(x, 0, 9))},
+      {&kQuantizeBlocks, "parts of other columns",
+       [](OpCase& c) {
+         c.in.push_back(f32({T, F}));
+       }},
+      {&kQuantizeBlocks, "no codes",
+       [](OpCase& c) {
+         for (const char* name : {"plain", "transposed"}) c.attrs.set(name, int64_t{0});
+       }},
+      {&kBlockLinear, "other inner dims", operand(1, f32({F, T}))},
+      {&kBlockLinear, "types that are no codes", operand(0, as(DType::BF16, x))},
+      {&kBlockLinear, "blocks that do not divide", [](OpCase& c) { c.attrs.set("block", int64_t{3}); }},
+      {&kBlockLinear, "factors of rows for squares", [](OpCase& c) { c.attrs.set("square", int64_t{0}); }},
+      {&kBlockLinear, "factors of another type", [](OpCase& c) { c.in[2].dtype = DType::F64; }},
+      {&kBlockLinear, "an addend unlike y",
+       [](OpCase& c) {
+         c.in.push_back(f32({T, E}));
+       }},
+      {&kBlockLinearDx, "weights that are not transposed", operand(1, f32({H, D, E}))},
+      {&kBlockLinearDx, "factors of fewer rows", [](OpCase& c) { c.in[2].dims[1].size = 4; }},
+      {&kBlockLinearDw, "rows first", operand(1, x)},
+      {&kBlockLinearDw, "parts that are not all",
+       [](OpCase& c) { c.attrs.set("parts", std::string("heads=1 kv_heads=2")); }},
       {&kRmsNormQuantize, "no scales", operand(2, row)},
       {&kAddRmsNormQuantize, "no scales", operand(3, row)},
       {&kSwiGluQuantize, "no scales", operand(2, row)},

@@ -71,6 +71,16 @@ Attrs codes_attrs(Attrs attrs, int64_t measures, int64_t transposed) {
   attrs.set("transposed", transposed);
   return attrs;
 }
+// Blocks of two.
+Attrs blocks_attrs(int64_t rows, int64_t square) {
+  return {{"format", std::string("e4m3")}, {"block", int64_t{2}}, {"square", square},        {"rows", rows},
+          {"measures", int64_t{1}},        {"plain", int64_t{1}}, {"transposed", int64_t{1}}};
+}
+Attrs blocked_attrs(int64_t contracted, int64_t square) {
+  return {
+      {"block", int64_t{2}}, {"square", square}, {"contracted", contracted}, {"out", std::string("bf16")}};
+}
+Type factors(const std::vector<DimSize>& dims) { return {DType::F32, dims}; }
 Attrs scaled_attrs(int64_t contracted) {
   return {{"a_scale", int64_t{0}},
           {"b_scale", int64_t{1}},
@@ -197,6 +207,17 @@ std::vector<OpCase> make_cases() {
       {&kScaledLinear, {x, f32({H, D, E}), scales}, scaled_attrs(1)},
       {&kScaledLinearDx, {q, f32({E, H, D}), scales}, scaled_attrs(2)},
       {&kScaledLinearDw, {f32({H, D, T}), f32({E, T}), scales}, scaled_attrs(1)},
+      {&kQuantizeBlocks, {x}, blocks_attrs(1, 0)},
+      {&kQuantizeBlocks, {x}, blocks_attrs(1, 1)},
+      {&kBlockLinear,
+       {x, f32({H, D, E}), factors({{E, 8}, {T, 8}}), factors({{H, 12}, {E, 8}})},
+       blocked_attrs(1, 1)},
+      {&kBlockLinearDx,
+       {q, f32({E, H, D}), factors({{H, 12}, {T, 8}}), factors({{E, 8}, {H, 12}})},
+       blocked_attrs(2, 1)},
+      {&kBlockLinearDw,
+       {f32({H, D, T}), f32({E, T}), factors({{T, 4}, {H, 4}, {D, 6}}), factors({{T, 4}, {E, 16}})},
+       blocked_attrs(1, 0)},
       {&kRmsNormQuantize, {x, norm, scales}, codes_attrs(eps, 0, 0)},
       {&kAddRmsNormQuantize, {x, x, norm, scales}, codes_attrs(eps, 0, 0)},
       {&kSwiGluQuantize, {hidden, hidden, scales}, codes_attrs(none, 0, 0)},

@@ -28,10 +28,20 @@ bool is_scales(const Type& t, DType operand) {
 
 QuantizeResults quantize_results(const Attrs& attrs) {
   QuantizeResults r;
+  const bool blocks = attrs.find("block") != nullptr;
   int next = 0;
-  if (attrs.integer("measures") != 0) r.amax = next++, r.rounded = next++;
-  if (attrs.integer("plain") != 0) r.codes = next++;
-  if (attrs.integer("transposed") != 0) r.transposed = next++;
+  if (attrs.integer("measures") != 0) {
+    if (!blocks) r.amax = next++;
+    r.rounded = next++;
+  }
+  if (attrs.integer("plain") != 0) {
+    r.codes = next++;
+    if (blocks) r.factors = next++;
+  }
+  if (attrs.integer("transposed") != 0) {
+    r.transposed = next++;
+    if (blocks) r.transposed_factors = next++;
+  }
   return r;
 }
 

@@ -25,6 +25,7 @@ void sample(RuleContext& context, const graph::Node& node);
 
 // quantize.cc
 void quantize(RuleContext& context, const graph::Node& node);
+void quantize_blocks(RuleContext& context, const graph::Node& node);
 
 // step.cc: ops of the optimizer step, on stored values. The rule of a kind; null: none, the op has dims.
 Rule of_step(graph::StepKind kind);

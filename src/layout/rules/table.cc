@@ -22,6 +22,7 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kExpertBiasDw, rules::grouped_linear_dw},
                                             {&graph::kSample, rules::sample},
                                             {&graph::kQuantize, rules::quantize},
+                                            {&graph::kQuantizeBlocks, rules::quantize_blocks},
                                             {&graph::kStepMaxima, rules::step_maxima},
                                             {&graph::kStepSums, rules::step_sums}};
   return table;
