@@ -18,6 +18,11 @@ void quantize(const Bound& b, bool accumulate) {
   k::quantize(quantize_args(b, parts, accumulate), *b.pool);
 }
 
+void quantize_blocks(const Bound& b, bool accumulate) {
+  const std::vector<kernels::QuantizePart> parts = quantize_parts(b);
+  k::quantize_blocks(quantize_blocks_args(b, parts, accumulate), *b.pool);
+}
+
 // Quantises a matrix of scratch.
 void quantize_scratch(const Bound& b, kernels::QuantizeArgs args, const void* x) {
   const kernels::QuantizePart part{x, args.rows};
@@ -109,6 +114,10 @@ const std::vector<Kernel>& quantize_kernels() {
                                             {&graph::kScaledLinear, scaled_linear},
                                             {&graph::kScaledLinearDx, scaled_linear},
                                             {&graph::kScaledLinearDw, scaled_linear},
+                                            {&graph::kQuantizeBlocks, quantize_blocks},
+                                            {&graph::kBlockLinear, scaled_linear},
+                                            {&graph::kBlockLinearDx, scaled_linear},
+                                            {&graph::kBlockLinearDw, scaled_linear},
                                             {&graph::kDelayedScales, delayed_scales},
                                             {&graph::kRecordAmax, record_amax},
                                             {&graph::kRmsNormQuantize, rms_norm_quantize},

@@ -4,6 +4,7 @@
 
 #include "exec/decode/scratch.h"
 #include "kernels/cpu/quantize/quantize.h"
+#include "kernels/cuda/fp8/factors.h"
 #include "kernels/cuda/matmul/matmul.h"
 #include "program/fp8_ops.h"
 
@@ -24,6 +25,8 @@ int64_t contracted(const Type& t, const graph::Attrs& attrs) {
   return elements_of(t, t.dims.size() - static_cast<size_t>(attrs.integer("contracted")), t.dims.size());
 }
 
+bool is_blocked(const Instr& i) { return i.attrs.find("block") != nullptr; }
+
 // The address of scale `index`'s reciprocal.
 const std::byte* factor(const Operands& b, const char* attribute) {
   if (b.in.empty()) return nullptr;
@@ -38,7 +41,8 @@ const std::byte* factor(const Operands& b, const char* attribute) {
 std::vector<kernels::QuantizePart> quantize_parts(const Operands& b) {
   const auto rows = static_cast<size_t>(b.instr->attrs.integer("rows"));
   std::vector<kernels::QuantizePart> parts;
-  for (size_t i = 0; i + 1 < b.instr->in.size(); ++i)
+  const size_t scales = is_blocked(*b.instr) ? 0 : 1;
+  for (size_t i = 0; i + scales < b.instr->in.size(); ++i)
     parts.push_back({b.in.empty() ? nullptr : b.in[i], elements_of(b.in_type(i), 0, rows)});
   return parts;
 }
@@ -83,28 +87,82 @@ kernels::QuantizeArgs transposed_codes_args(const Operands& b, size_t out, const
           .transposed = result(b, out, 0)};
 }
 
-kernels::QuantizeArgs quantize_args(const Operands& b, const std::vector<kernels::QuantizePart>& parts,
-                                    bool accumulate) {
-  const Type& x = b.in_type(0);
+namespace {
+
+int64_t rows_of(const std::vector<kernels::QuantizePart>& parts) {
   int64_t rows = 0;
   for (const kernels::QuantizePart& p : parts) rows += p.rows;
-  const auto row_dims = static_cast<size_t>(b.instr->attrs.integer("rows"));
-  kernels::QuantizeArgs args =
-      fused_quantize_args(b, 0, rows, elements_of(x, row_dims, x.dims.size()), accumulate);
-  args.parts = parts;
-  // The last shard of a vocabulary that is not divisible ends in padding.
-  const int64_t count = rows * args.columns;
+  return rows;
+}
+
+int64_t columns_of(const Operands& b) {
+  const Type& x = b.in_type(0);
+  return elements_of(x, static_cast<size_t>(b.instr->attrs.integer("rows")), x.dims.size());
+}
+
+// Elements that are no values: the last shard of a vocabulary that is not divisible ends in padding.
+int64_t padding_of(const Operands& b, int64_t count) {
   int64_t values = count;
   for (const program::Part& p : b.instr->parts)
     if (p.valid < p.size) values = values / p.size * p.valid;
-  args.padding = count - values;
+  return count - values;
+}
+
+}  // namespace
+
+kernels::QuantizeArgs quantize_args(const Operands& b, const std::vector<kernels::QuantizePart>& parts,
+                                    bool accumulate) {
+  kernels::QuantizeArgs args = fused_quantize_args(b, 0, rows_of(parts), columns_of(b), accumulate);
+  args.parts = parts;
+  args.padding = padding_of(b, args.rows * args.columns);
   return args;
+}
+
+kernels::QuantizeBlocksArgs quantize_blocks_args(const Operands& b,
+                                                 const std::vector<kernels::QuantizePart>& parts,
+                                                 bool accumulate) {
+  const graph::Attrs& attrs = b.instr->attrs;
+  const graph::QuantizeResults at = graph::quantize_results(attrs);
+  const int64_t rows = rows_of(parts), columns = columns_of(b);
+  return {.parts = parts,
+          .rows = rows,
+          .columns = columns,
+          .type = b.in_type(0).dtype,
+          .format = *base::parse_dtype(attrs.text("format")),
+          .block = attrs.integer("block"),
+          .square = attrs.integer("square") != 0,
+          .codes = result(b, 0, at.codes),
+          .factors = result(b, 0, at.factors),
+          .transposed = result(b, 0, at.transposed),
+          .transposed_factors = result(b, 0, at.transposed_factors),
+          .rounded = reinterpret_cast<double*>(result(b, 0, at.rounded)),
+          .accumulate = accumulate,
+          .padding = padding_of(b, rows * columns)};
 }
 
 std::vector<kernels::ScaledGemmArgs> scaled_gemms(const Operands& b, bool accumulate) {
   const graph::Attrs& attrs = b.instr->attrs;
   const Type &left = b.in_type(0), &right = b.in_type(1);
+  const bool blocked = is_blocked(*b.instr), bound = !b.in.empty();
   const int64_t k = contracted(left, attrs), n = right.count() / std::max<int64_t>(k, 1);
+  kernels::ScaledGemmArgs all{.m = left.count() / std::max<int64_t>(k, 1),
+                              .n = n,
+                              .k = k,
+                              .a = bound ? b.in[0] : nullptr,
+                              .b = bound ? b.in[1] : nullptr,
+                              .a_type = left.dtype,
+                              .b_type = right.dtype,
+                              .a_factor = blocked ? (bound ? b.in[2] : nullptr) : factor(b, "a_scale"),
+                              .b_factor = blocked ? (bound ? b.in[3] : nullptr) : factor(b, "b_scale"),
+                              .accumulate = accumulate,
+                              .fast = b.instr->op == &graph::kScaledLinear};
+  const size_t addend = blocked ? 4 : 3;
+  if (b.in.size() > addend) all.addend = b.in[addend];
+  if (blocked) {
+    all.block = attrs.integer("block");
+    all.a_stride = all.m;
+    all.square_b = attrs.integer("square") != 0;
+  }
   std::vector<kernels::ScaledGemmArgs> gemms;
   int64_t row = 0;
   for (size_t i = 0; i < b.instr->out.size(); ++i) {
@@ -116,20 +174,14 @@ std::vector<kernels::ScaledGemmArgs> scaled_gemms(const Operands& b, bool accumu
         bytes > 0) {
       gemms.back().m += m;
     } else {
-      gemms.push_back({.m = m,
-                       .n = n,
-                       .k = k,
-                       .a = b.in.empty() ? nullptr : b.in[0] + row * k * base::size_of(left.dtype),
-                       .b = b.in.empty() ? nullptr : b.in[1],
-                       .c = c,
-                       .a_type = left.dtype,
-                       .b_type = right.dtype,
-                       .c_type = y.dtype,
-                       .a_factor = factor(b, "a_scale"),
-                       .b_factor = factor(b, "b_scale"),
-                       .accumulate = accumulate,
-                       .addend = b.in.size() > 3 ? b.in[3] : nullptr,
-                       .fast = b.instr->op == &graph::kScaledLinear});
+      kernels::ScaledGemmArgs& g = gemms.emplace_back(all);
+      g.m = m;
+      g.c = c;
+      g.c_type = y.dtype;
+      if (bound) {
+        g.a = b.in[0] + row * k * base::size_of(left.dtype);
+        if (blocked) g.a_factor = b.in[2] + row * base::size_of(b.in_type(2).dtype);
+      }
     }
     row += m;
   }
@@ -163,6 +215,14 @@ int64_t scaled_cpu_bytes(const Instr& i, int threads) {
 
 int64_t scaled_cuda_bytes(const Instr&) { return kernels::cuda::Matmul::kWorkspaceBytes; }
 
+// And factors in the order that cuBLASLt reads.
+int64_t block_cuda_bytes(const Instr& i) {
+  int64_t bytes = kernels::cuda::Matmul::kWorkspaceBytes;
+  for (const kernels::ScaledGemmArgs& g : scaled_gemms({.instr = &i, .in = {}, .out = {}}, false))
+    bytes = std::max(bytes, kernels::cuda::Matmul::kWorkspaceBytes + kernels::cuda::block_factor_bytes(g));
+  return bytes;
+}
+
 // CPUs store the result and quantise it. x or dy has its size; packed gradients have twice that, and a norm's
 // result is made again together with a gradient.
 int64_t like_first(const Instr& i, int) { return i.in[0].type.bytes(); }
@@ -179,6 +239,9 @@ const std::vector<Scratch>& quantize_scratch() {
   static const std::vector<Scratch> table = {{&graph::kScaledLinear, scaled_cpu_bytes, scaled_cuda_bytes},
                                              {&graph::kScaledLinearDx, scaled_cpu_bytes, scaled_cuda_bytes},
                                              {&graph::kScaledLinearDw, scaled_cpu_bytes, scaled_cuda_bytes},
+                                             {&graph::kBlockLinear, scaled_cpu_bytes, block_cuda_bytes},
+                                             {&graph::kBlockLinearDx, scaled_cpu_bytes, block_cuda_bytes},
+                                             {&graph::kBlockLinearDw, scaled_cpu_bytes, block_cuda_bytes},
                                              {&graph::kRmsNormQuantize, like_first, nullptr},
                                              {&graph::kAddRmsNormQuantize, like_first, nullptr},
                                              {&graph::kSwiGluQuantize, like_gate, nullptr},

@@ -11,16 +11,20 @@ std::vector<kernels::QuantizePart> quantize_parts(const Operands& b);
 kernels::QuantizeArgs quantize_args(const Operands& b, const std::vector<kernels::QuantizePart>& parts,
                                     bool accumulate);
 
-// The same for ops that quantise their own result (graph/ops/quantize_fused.cc), a matrix of these rows and
-// columns: their results of quantize begin at `first`. The caller adds the part.
+kernels::QuantizeBlocksArgs quantize_blocks_args(const Operands& b,
+                                                 const std::vector<kernels::QuantizePart>& parts,
+                                                 bool accumulate);
+
+// quantize_args for ops that quantise their own result (graph/ops/quantize_fused.cc), a matrix of these rows
+// and columns: their results of quantize begin at `first`. The caller adds the part.
 kernels::QuantizeArgs fused_quantize_args(const Operands& b, size_t first, int64_t rows, int64_t columns,
                                           bool accumulate);
 // Transposed E4M3 codes of such a matrix with the scale that an attribute names.
 kernels::QuantizeArgs transposed_codes_args(const Operands& b, size_t result, const char* scale, int64_t rows,
                                             int64_t columns);
 
-// scaled_linear, scaled_linear_dx and scaled_linear_dw: one GEMM, or one for each of the packed weights whose
-// gradients are not contiguous.
+// The linear layers on codes, scaled_linear and block_linear with their gradients: one GEMM, or one for each
+// of the packed weights whose gradients are not contiguous.
 std::vector<kernels::ScaledGemmArgs> scaled_gemms(const Operands& b, bool accumulate);
 
 // History, its length, largest numbers, initial scales.

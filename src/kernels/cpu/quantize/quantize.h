@@ -7,6 +7,7 @@
 namespace quintet::kernels::cpu {
 
 void quantize(const QuantizeArgs& args, device::ThreadPool& pool);
+void quantize_blocks(const QuantizeBlocksArgs& args, device::ThreadPool& pool);
 
 // Codes are decoded and descaled, which is exact, into scratch of the type that the GEMM multiplies: bf16 for
 // codes of one byte, else theirs.
