@@ -75,6 +75,47 @@ void kernels_of(int64_t rows, int64_t n) {
          [=](int) { k::rmsnorm_again_codes(x, w, rstd, rows, n, 0, again, stream); });
 }
 
+// Codes in blocks of 128 (kernels/cuda/fp8/quantize.h) and their factors.
+struct BlockSpace {
+  uint8_t *codes, *transposed;
+  float *factors, *transposed_factors;
+};
+BlockSpace block_space(int64_t rows, int64_t n) {
+  const int64_t factors = rows * n / k::kCodeBlock;
+  return {take<uint8_t>(rows * n), take<uint8_t>(rows * n), take<float>(factors), take<float>(factors)};
+}
+void quantize_blocks(const Bf16* x, int64_t rows, int64_t n, bool square, int orders, const BlockSpace& s,
+                     double* rounded) {
+  const kernels::QuantizePart part{x, rows};
+  const bool by_row = (orders & kRows) != 0, by_column = (orders & kColumns) != 0;
+  k::quantize_blocks({.parts = std::span(&part, 1),
+                      .rows = rows,
+                      .columns = n,
+                      .block = k::kCodeBlock,
+                      .square = square,
+                      .codes = by_row ? s.codes : nullptr,
+                      .factors = by_row ? s.factors : nullptr,
+                      .transposed = by_column ? s.transposed : nullptr,
+                      .transposed_factors = by_column ? s.transposed_factors : nullptr,
+                      .rounded = rounded,
+                      .accumulate = true},
+                     stream);
+}
+void blocks_of(int64_t rows, int64_t n) {
+  used = 0;
+  const double e = static_cast<double>(rows * n);
+  const std::string size = " " + std::to_string(rows) + " x " + std::to_string(n);
+  const Space s = space();
+  const auto* const x = random<Bf16>(rows * n);
+  const BlockSpace b = block_space(rows, n);
+  double* const rounded = s.measures.rounded;
+  for (const auto& [name, orders] : {std::pair{"rows", kRows}, {"columns", kColumns}, {"both", kBoth}})
+    for (const bool square : {false, true})
+      report(std::string("quantize ") + name + (square ? " in squares" : " in blocks") + size,
+             (orders == kBoth ? 4 : 3) * e,
+             [=](int) { quantize_blocks(x, rows, n, square, orders, b, rounded); });
+}
+
 void gates_of(int64_t rows, int64_t n) {
   used = 0;
   const double e = static_cast<double>(rows * n);
@@ -97,6 +138,34 @@ void gates_of(int64_t rows, int64_t n) {
 struct Rate {
   double bf16 = 0, fp8 = 0;  // milliseconds
 };
+// m x n results, sums over k, of codes with a scale for each block; B's may be square. Milliseconds.
+double block_gemm(k::Matmul& matmul, int64_t m, int64_t n, int64_t kk, bool square) {
+  used = 0;
+  void* const workspace = take<char>(k::Matmul::kWorkspaceBytes);
+  auto *a = random<Bf16>(m * kk), *b = random<Bf16>(n * kk), *c = take<Bf16>(m * n);
+  const BlockSpace ca = block_space(m, kk), cb = block_space(n, kk);
+  quantize_blocks(a, m, kk, false, kRows, ca, nullptr);
+  quantize_blocks(b, n, kk, square, kRows, cb, nullptr);
+  const k::BlockGemmArgs args{GemmArgs{.trans_b = true,
+                                       .m = m,
+                                       .n = n,
+                                       .k = kk,
+                                       .a = ca.codes,
+                                       .lda = kk,
+                                       .b = cb.codes,
+                                       .ldb = kk,
+                                       .c = c,
+                                       .ldc = n,
+                                       .a_type = DType::E4M3,
+                                       .b_type = DType::E4M3,
+                                       .c_type = DType::BF16,
+                                       .a_scale = ca.factors,
+                                       .b_scale = cb.factors},
+                              square};
+  matmul.tune(args, k::Matmul::kWorkspaceBytes, stream);
+  return time_rested([&](int) { matmul.run(args, workspace, k::Matmul::kWorkspaceBytes, stream); });
+}
+
 // m x n results, sums over k; operands are contiguous along k as codes, and as `trans` says in bf16.
 Rate gemm(k::Matmul& matmul, int64_t m, int64_t n, int64_t kk, DType a_type, bool fast, bool ta, bool tb) {
   used = 0;
@@ -146,7 +215,7 @@ void gemms_of(const char* model, int64_t layers, int64_t embed, int64_t qkv, int
   constexpr int64_t kRowsOf = 16384;
   k::Matmul matmul;
   Rate total;
-  double flops = 0;
+  double flops = 0, in_blocks = 0;
   struct Linear {
     const char* name;
     int64_t out, in;
@@ -161,16 +230,23 @@ void gemms_of(const char* model, int64_t layers, int64_t embed, int64_t qkv, int
                dx = gemm(matmul, kRowsOf, l.in, l.out, DType::E5M2, false, false, false),
                dw = gemm(matmul, l.out, l.in, kRowsOf, DType::E5M2, false, true, false);
     std::printf("| %s %s %ld x %ld |", model, l.name, l.out, l.in);
-    for (const Rate& r : {forward, dx, dw}) {
-      std::printf(" %.0f / %.0f |", each / r.bf16 / 1e9, each / r.fp8 / 1e9);
+    const double blocks[] = {block_gemm(matmul, kRowsOf, l.out, l.in, true),
+                             block_gemm(matmul, kRowsOf, l.in, l.out, true),
+                             block_gemm(matmul, l.out, l.in, kRowsOf, false)};
+    const Rate* const rates[] = {&forward, &dx, &dw};
+    for (int i = 0; i < 3; ++i) {
+      const Rate& r = *rates[i];
+      std::printf(" %.0f / %.0f / %.0f |", each / r.bf16 / 1e9, each / r.fp8 / 1e9, each / blocks[i] / 1e9);
       total.bf16 += r.bf16 * static_cast<double>(layers);
       total.fp8 += r.fp8 * static_cast<double>(layers);
+      in_blocks += blocks[i] * static_cast<double>(layers);
       flops += each * static_cast<double>(layers);
     }
     std::printf("\n");
   }
-  std::printf("| %s, all layers: %.1f ms / %.1f ms | %.0f / %.0f | | |\n", model, total.bf16, total.fp8,
-              flops / total.bf16 / 1e9, flops / total.fp8 / 1e9);
+  std::printf("| %s, all layers: %.1f ms / %.1f ms / %.1f ms | %.0f / %.0f / %.0f | | |\n", model, total.bf16,
+              total.fp8, in_blocks, flops / total.bf16 / 1e9, flops / total.fp8 / 1e9,
+              flops / in_blocks / 1e9);
 }
 
 }  // namespace
@@ -179,14 +255,16 @@ void fp8_kernels() {
   kernels_of(16384, 2048);
   kernels_of(16384, 4096);
   kernels_of(8192, 2048);
+  blocks_of(16384, 2048);
+  blocks_of(16384, 8192);
   gates_of(16384, 8192);
   gates_of(16384, 14336);
 }
 
 void fp8_gemms() {
   std::printf(
-      "\n| linear, out x in | forward TFLOP/s, bf16 / fp8 fast | dX, bf16 / fp8 | dW, bf16 / fp8 "
-      "|\n|---|---|---|---|\n");
+      "\n| linear, out x in | forward TFLOP/s, bf16 / fp8 fast / blocks | dX, bf16 / fp8 / blocks "
+      "| dW, bf16 / fp8 / blocks |\n|---|---|---|---|\n");
   gemms_of("1b", 16, 2048, 3072, 2048, 8192);
   gemms_of("3b", 28, 3072, 5120, 3072, 8192);
   gemms_of("8b8l", 8, 4096, 6144, 4096, 14336);

@@ -9,7 +9,7 @@
 # train on the same tokens: how far the first 20 losses differ is reported, and the script fails where one of the first
 # five differs by more than LOSS_LIMIT (0.02, with fp8 0.06); later ones drift apart, since both sides round to bf16. Cases whose
 # names end in -fp8 quantise the linear layers of the blocks, here with delayed scales, there by torchao with the scales of
-# each tensor; -fp8-head quantises the head too.
+# each tensor; -fp8-head quantises the head too; -fp8-block has scales of blocks here, of rows there.
 # The last lines on standard error are a table of the rates.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +30,7 @@ declare -A cases=(
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
   [1b-508]="1b 4096 4 whole 508" [1b-96]="1b 4096 4 whole 96" [8b8l-packed]="8b8l 4096 4 whole lognormal700"
   [1b-fp8-head]="1b 4096 4 whole - tensorwise head" [8b8l-fp8-head]="8b8l 4096 4 whole - tensorwise head"
+  [1b-fp8-block]="1b 4096 4 whole - rowwise" [3b-fp8-block]="3b 4096 4 whole - rowwise" [8b8l-fp8-block]="8b8l 4096 4 whole - rowwise"
   [1b-fp8]="1b 4096 4 whole - tensorwise" [3b-fp8]="3b 4096 4 whole - tensorwise" [8b8l-fp8]="8b8l 4096 4 whole - tensorwise"
 )
 nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
@@ -64,6 +65,7 @@ print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statist
 SUMMARY
   return "$status"
 }
+declare -A linears=([tensorwise]=fp8-delayed [rowwise]=fp8-block)  # ours by torchao's recipe
 turns=${TURNS:-1}
 if ! [ "$turns" -ge 1 ] 2> /dev/null; then
   echo "TURNS must be an integer of at least 1, got '$turns'" >&2
@@ -73,7 +75,7 @@ quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
     --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} \
     ${documents:+--set data.pack=true --documents "$here/documents/$documents.txt"} \
-    ${float8:+--set 'precision.linear="fp8-delayed"'} ${head:+--set precision.fp8_head=true} --json > "$result"
+    ${float8:+--set "precision.linear=\"${linears[$float8]}\""} ${head:+--set precision.fp8_head=true} --json > "$result"
   tr -d '\n' < "$result"
   echo
 }

@@ -1,11 +1,13 @@
 // Quantisation and linear layers on codes.
 #include <algorithm>
 
+#include "device/cuda/check.h"
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/decode/elementwise.h"
 #include "exec/decode/norm.h"
 #include "exec/decode/quantize.h"
+#include "kernels/cuda/fp8/factors.h"
 #include "kernels/cuda/fp8/quantize.h"
 #include "kernels/cuda/fp8/scales.h"
 #include "program/fp8_ops.h"
@@ -19,6 +21,11 @@ using program::Accumulate;
 void quantize(const Bound& b, bool accumulate) {
   const std::vector<kernels::QuantizePart> parts = quantize_parts(b);
   k::quantize(quantize_args(b, parts, accumulate), b.stream);
+}
+
+void quantize_blocks(const Bound& b, bool accumulate) {
+  const std::vector<kernels::QuantizePart> parts = quantize_parts(b);
+  k::quantize_blocks(quantize_blocks_args(b, parts, accumulate), b.stream);
 }
 
 // The results of ops that quantise their own result. Storing it in bf16 first, as CPUs do, would cost what
@@ -101,15 +108,62 @@ kernels::GemmArgs gemm_of(const kernels::ScaledGemmArgs& g) {
           .b_scale = static_cast<const float*>(g.b_factor),
           .fast_accumulation = g.fast};
 }
+
+// A matrix of factors in device memory: rows of `width`, `stride` apart.
+struct FactorRows {
+  const void* at;
+  int64_t stride;
+};
+void copy_factors(std::byte* out, int64_t stride, const FactorRows& in, int64_t width, int64_t rows,
+                  k::Stream stream) {
+  constexpr size_t kBytes = sizeof(float);
+  device::cuda::check(
+      cudaMemcpy2DAsync(out, static_cast<size_t>(stride) * kBytes, in.at,
+                        static_cast<size_t>(in.stride) * kBytes, static_cast<size_t>(width) * kBytes,
+                        static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream),
+      "factors of blocks");
+}
+// With its factors where and as cuBLASLt reads them; `scratch` has block_factor_bytes(). Without `copies`
+// only the addresses are right, for tuning.
+kernels::ScaledGemmArgs with_ordered_factors(kernels::ScaledGemmArgs g, std::byte* scratch, k::Stream stream,
+                                             bool copies) {
+  if (g.block == 0 || g.m == 0 || g.n == 0 || g.k == 0) return g;
+  const int64_t blocks = g.k / g.block, padded = k::padded_factors(blocks);
+  if (g.a_stride != g.m) {
+    if (copies) copy_factors(scratch, g.m, {g.a_factor, g.a_stride}, g.m, blocks, stream);
+    g.a_factor = scratch;
+    g.a_stride = g.m;
+  }
+  if (g.square_b && blocks != padded) {
+    scratch += k::a_factor_bytes(g);
+    if (copies) copy_factors(scratch, padded, {g.b_factor, blocks}, blocks, g.n / g.block, stream);
+    g.b_factor = scratch;
+  }
+  return g;
+}
+
+constexpr int64_t kGemmBytes = k::Matmul::kWorkspaceBytes;
+
+// Calls f with the arguments of a GEMM, of either kind.
+template <class F>
+void with_gemm(const kernels::ScaledGemmArgs& g, F&& f) {
+  if (g.block > 0)
+    f(k::BlockGemmArgs{gemm_of(g), g.square_b});
+  else
+    f(gemm_of(g));
+}
+
 void scaled_linear(const Bound& b, bool accumulate) {
   for (const kernels::ScaledGemmArgs& g : scaled_gemms(b, accumulate))
-    b.libraries->matmul().run(gemm_of(g), b.workspace, b.instr->workspace_bytes, b.stream);
+    with_gemm(with_ordered_factors(g, b.workspace + kGemmBytes, b.stream, true),
+              [&](const auto& args) { b.libraries->matmul().run(args, b.workspace, kGemmBytes, b.stream); });
 }
 void prepare_scaled_linear(Bound& b) {
   if (!b.libraries->tunes()) return;
   const auto tune = [&](bool accumulate) {
     for (const kernels::ScaledGemmArgs& g : scaled_gemms(b, accumulate))
-      b.libraries->matmul().tune(gemm_of(g), b.instr->workspace_bytes, b.stream);
+      with_gemm(with_ordered_factors(g, b.workspace + kGemmBytes, b.stream, false),
+                [&](const auto& args) { b.libraries->matmul().tune(args, kGemmBytes, b.stream); });
   };
   if (b.instr->accumulate != Accumulate::Always) tune(false);
   if (b.instr->accumulate != Accumulate::Never) tune(true);
@@ -147,6 +201,10 @@ const std::vector<Kernel>& quantize_kernels() {
                                             {&graph::kScaledLinear, scaled_linear, prepare_scaled_linear},
                                             {&graph::kScaledLinearDx, scaled_linear, prepare_scaled_linear},
                                             {&graph::kScaledLinearDw, scaled_linear, prepare_scaled_linear},
+                                            {&graph::kQuantizeBlocks, quantize_blocks},
+                                            {&graph::kBlockLinear, scaled_linear, prepare_scaled_linear},
+                                            {&graph::kBlockLinearDx, scaled_linear, prepare_scaled_linear},
+                                            {&graph::kBlockLinearDw, scaled_linear, prepare_scaled_linear},
                                             {&graph::kDelayedScales, delayed_scales, prepare_delayed_scales},
                                             {&graph::kRecordAmax, record_amax, prepare_record_amax},
                                             {&graph::kRmsNormQuantize, rms_norm_quantize},

@@ -78,6 +78,65 @@ TEST(Fp8, GradientsOfAFeedForward) {
   }
 }
 
+// Scales of blocks. With an ffn of 1408, eleven blocks, factors are copied for every GEMM.
+const std::vector<std::string> kBlocks = {"precision.linear=\"fp8-block\"", "model.embed=256",
+                                          "model.ffn=512", "data.seq_len=128"};
+config::Recipe block_recipe(const std::string& model, std::vector<std::string> settings = {}) {
+  settings.insert(settings.begin(), kBlocks.begin(), kBlocks.end());
+  return test::gpu_recipe(model, "bf16", std::move(settings));
+}
+
+TEST(Fp8Block, GradientsAreThoseOfTheCpu) {
+  for (const auto& [model, settings] :
+       {std::pair<std::string, std::vector<std::string>>{"llama", {"model.layers=1"}},
+        {"llama", {}},
+        {"llama-unpacked", {"model.embed=256", "model.heads=4", "model.kv_heads=2"}},
+        {"llama", {"model.ffn=1408", "precision.fp8_head=true", "loss.chunk=128"}}}) {
+    SCOPED_TRACE(model + (settings.empty() ? "" : " " + settings[0]));
+    const config::Recipe r = block_recipe(model, settings);
+    const auto gpu = test::run(r, {.steps = 3}), cpu = test::run(test::on_cpu(r), {.steps = 3});
+    const auto [emulated, tensor] = worst(gpu.steps[0].gradients, cpu.steps[0].gradients);
+    EXPECT_GE(emulated, 20) << tensor;
+    config::Recipe plain = r;
+    plain.precision.linear = config::LinearKind::Compute;
+    plain.precision.fp8_head = false;
+    const auto [exact, name] =
+        worst(gpu.steps[0].gradients, test::run(plain, {.steps = 1}).steps[0].gradients);
+    EXPECT_GE(exact, 18) << name;
+    for (size_t s = 0; s < 3; ++s)
+      EXPECT_NEAR(gpu.steps[s].result.loss, cpu.steps[s].result.loss, 0.01 * cpu.steps[s].result.loss) << s;
+    std::printf("%s: %.1f dB to the CPU (%s), %.1f dB to bf16 (%s)\n", model.c_str(), emulated,
+                tensor.c_str(), exact, name.c_str());
+  }
+}
+
+TEST(Fp8Block, GradientsOfAFeedForward) {
+  const std::vector<std::string> settings = {"model.layers=1", "optimizer.lr=1e-12",
+                                             "precision.fp8_match=[\"blocks.*.ffn.*\"]"};
+  const config::Recipe r = block_recipe("llama", settings);
+  config::Recipe plain = r;
+  plain.precision.linear = config::LinearKind::Compute;
+  plain.precision.fp8_match.clear();
+  const auto [decibels, name] =
+      worst(test::run(r, {.steps = 1}).steps[0].gradients, test::run(plain, {.steps = 1}).steps[0].gradients);
+  EXPECT_GE(decibels, 20) << name;
+  std::printf("feed-forward in blocks: %.1f dB to bf16 (%s)\n", decibels, name.c_str());
+}
+
+TEST(Fp8Block, ReplayedGraphsAndPoisonChangeNothing) {
+  const config::Recipe r = block_recipe("llama", {"batch.accumulation=2", "model.ffn=1408"});
+  const auto first = test::run(r, {.steps = 4});
+  test::expect_same_bits(test::run(r, {.steps = 4}), first);
+  test::expect_same_bits(test::run(r, {.steps = 4, .poison = true}), first);
+}
+
+TEST(Fp8Block, CurveTracksTheCpu) {
+  const config::Recipe r = block_recipe("llama", {"model.layers=1", "optimizer.lr=1e-3", "run.steps=60"});
+  const std::vector<double> gpu = test::loss_curve(r, 60, 4), cpu = test::loss_curve(test::on_cpu(r), 60, 4);
+  EXPECT_LT(gpu.back(), 0.9 * gpu.front()) << "nothing was learnt";
+  for (size_t s = 0; s < 60; ++s) EXPECT_NEAR(gpu[s], cpu[s], 0.03 * cpu[s]) << "step " << s + 1;
+}
+
 TEST(Fp8, ReplayedGraphsAndPoisonChangeNothing) {
   const config::Recipe r = fp8_recipe("llama-unpacked", {"batch.accumulation=2", "batch.micro=4"});
   const auto first = test::run(r, {.steps = 4});

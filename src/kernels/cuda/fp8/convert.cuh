@@ -44,25 +44,60 @@ __device__ __forceinline__ uint2 codes_of(const Eight<T>& e, float scale) {
   return make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
 }
 
+// Eight values with a scale each.
+template <base::DType kFormat>
+__device__ __forceinline__ uint2 codes_of(const Eight<Bf16>& e, const float (&scales)[8]) {
+  constexpr auto kInterpretation = kFormat == base::DType::E4M3 ? __NV_E4M3 : __NV_E5M2;
+  uint32_t two[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 v = pair_at(e, i);
+    two[i] = __nv_cvt_float2_to_fp8x2(
+        make_float2(__fmul_rn(v.x, scales[2 * i]), __fmul_rn(v.y, scales[2 * i + 1])), __NV_SATFINITE,
+        kInterpretation);
+  }
+  return make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
+}
+
+// The bits of eight magnitudes, two per word: they are ordered like integers, NaN above infinity.
+__device__ __forceinline__ uint32_t magnitudes_at(const Eight<Bf16>& e, int i) {
+  return e.w.w[i] & 0x7fff7fffu;
+}
+
+// How many values that are not zero have codes that are. At most 127 times 8 values.
+class Vanished {
+ public:
+  __device__ __forceinline__ void add(const Eight<Bf16>& e, uint2 codes) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      values_ +=
+          (magnitudes_at(e, i) + 0x7fff7fffu) >> 15 & 0x00010001u;  // carries into the sign unless zero
+    codes_ += ((codes.x & 0x7f7f7f7fu) + 0x7f7f7f7fu) >> 7 & 0x01010101u;
+    codes_ += ((codes.y & 0x7f7f7f7fu) + 0x7f7f7f7fu) >> 7 & 0x01010101u;
+  }
+  __device__ __forceinline__ uint32_t count() const {
+    return (values_ & 0xffffu) + (values_ >> 16) - __dp4a(codes_, 0x01010101u, 0u);
+  }
+
+ private:
+  uint32_t values_ = 0;  // that are not zero: two counts
+  uint32_t codes_ = 0;   // that are not zero: four counts
+};
+
 template <base::DType kFormat>
 inline constexpr float kLargestOf = kFormat == base::DType::E4M3 ? 448.0f : 57344.0f;
 
-// What a thread has seen: the largest magnitude as the bits of a float (ordered like integers, NaN above
-// infinity), and counts. At most 127 times 8 values.
+// What a thread has seen: the largest magnitude as the bits of a float, and counts. At most 127 times 8
+// values.
 template <base::DType kFormat>
 class Seen {
  public:
   __device__ __forceinline__ void add(const Eight<Bf16>& e, uint2 codes, float scale) {
     uint32_t most = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t magnitudes = e.w.w[i] & 0x7fff7fffu;
-      most = __vmaxu2(most, magnitudes);
-      values_ += (magnitudes + 0x7fff7fffu) >> 15 & 0x00010001u;  // carries into the sign unless zero
-    }
+    for (int i = 0; i < 4; ++i) most = __vmaxu2(most, magnitudes_at(e, i));
     most = max(most << 16, most & 0xffff0000u);
-    codes_ += ((codes.x & 0x7f7f7f7fu) + 0x7f7f7f7fu) >> 7 & 0x01010101u;
-    codes_ += ((codes.y & 0x7f7f7f7fu) + 0x7f7f7f7fu) >> 7 & 0x01010101u;
+    vanished_.add(e, codes);
     most_ = max(most_, most);
     if (!(__uint_as_float(most) * scale <= kLargestOf<kFormat>)) {  // rare
 #pragma unroll
@@ -74,14 +109,11 @@ class Seen {
   }
   __device__ __forceinline__ uint32_t most() const { return most_; }
   __device__ __forceinline__ uint32_t saturated() const { return saturated_; }
-  __device__ __forceinline__ uint32_t vanished() const {
-    return (values_ & 0xffffu) + (values_ >> 16) - __dp4a(codes_, 0x01010101u, 0u);
-  }
+  __device__ __forceinline__ uint32_t vanished() const { return vanished_.count(); }
 
  private:
   uint32_t most_ = 0, saturated_ = 0;
-  uint32_t values_ = 0;  // that are not zero: two counts
-  uint32_t codes_ = 0;   // that are not zero: four counts
+  Vanished vanished_;
 };
 
 // Adds what the threads have seen to the measures. All threads of all blocks call it, once; `values` is the

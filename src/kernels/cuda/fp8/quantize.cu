@@ -1,4 +1,5 @@
 #include "kernels/cuda/fp8/launch_tiles.cuh"
+#include "kernels/cuda/fp8/parts.cuh"
 #include "kernels/cuda/fp8/quantize.h"
 
 namespace quintet::kernels::cuda {
@@ -14,24 +15,14 @@ struct Plain {
   __device__ __forceinline__ Eight<Bf16> values(const Loaded& v, int64_t, int64_t) const { return v; }
 };
 
-constexpr int kMaxParts = 16;
-struct Parts {
-  int count = 0;
-  unsigned block_end[kMaxParts];
-  const Bf16* x[kMaxParts];
-  int64_t rows[kMaxParts], first_row[kMaxParts];
-};
-
 template <base::DType kFormat, bool kRows, bool kColumns, bool kMeasured>
 __global__ void __launch_bounds__(kTileThreads)
     quantize_kernel(__grid_constant__ const Parts parts, int64_t columns, unsigned across, int64_t values,
                     CodeTarget to) {
   await_previous();
   const int part = part_of_block(parts, blockIdx.x);
-  const unsigned tile = blockIdx.x - (part > 0 ? parts.block_end[part - 1] : 0);
-  const TilePlace place{int64_t{tile / across} * kTile, int64_t{tile % across} * kTile, parts.rows[part],
-                        columns};
-  write_codes<kFormat, kRows, kColumns, kMeasured>(Plain{parts.x[part], columns}, place,
+  write_codes<kFormat, kRows, kColumns, kMeasured>(Plain{parts.x[part], columns},
+                                                   parts.place(part, blockIdx.x, across, columns),
                                                    parts.first_row[part], to, values);
 }
 
@@ -40,7 +31,6 @@ __global__ void __launch_bounds__(kTileThreads)
 void quantize(const QuantizeArgs& args, Stream stream) {
   constexpr const char* kWhat = "quantize";
   if (args.type != base::DType::BF16) fail("quantize: only bf16 has codes of 8 bits on a GPU");
-  if (args.parts.size() > kMaxParts) fail("quantize: too many parts");
   if (args.amax != nullptr && !args.accumulate) fail("quantize: measures are accumulated");
   const CodeTarget to{.rows = static_cast<uint8_t*>(args.codes),
                       .row_stride = args.columns,
@@ -49,26 +39,15 @@ void quantize(const QuantizeArgs& args, Stream stream) {
                       .format = args.format,
                       .scale = static_cast<const float*>(args.scale),
                       .measures = {args.amax, args.rounded}};
-  Parts list;
-  int64_t rows = 0;
-  unsigned blocks = 0;
-  const unsigned across = tiles_of(args.columns);
-  for (const QuantizePart& part : args.parts) {
-    if (part.rows <= 0 || args.columns <= 0) continue;
+  for (const QuantizePart& part : args.parts)
     check_codes(to, part.rows, args.columns, aligned16(part.x), kWhat);
-    blocks += tiles_of(part.rows) * across;
-    list.x[list.count] = static_cast<const Bf16*>(part.x);
-    list.rows[list.count] = part.rows;
-    list.first_row[list.count] = rows;
-    list.block_end[list.count++] = blocks;
-    rows += part.rows;
-  }
-  if (blocks == 0) return;
+  const Parts list = parts_of(args.parts, args.columns, kWhat);
+  if (list.blocks() == 0) return;
   with_format(to.format, [&](auto format) {
     with_orders(to, kWhat, [&](auto in_rows, auto in_columns, auto measured) {
       quantize_kernel<decltype(format)::value, in_rows.value, in_columns.value, measured.value>
-          <<<blocks, kTileThreads, 0, stream>>>(list, args.columns, across,
-                                                rows * args.columns - args.padding, to);
+          <<<list.blocks(), kTileThreads, 0, stream>>>(list, args.columns, tiles_of(args.columns),
+                                                       args.rows * args.columns - args.padding, to);
     });
   });
   check_launch(kWhat);

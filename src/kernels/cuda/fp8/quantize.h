@@ -11,6 +11,10 @@ namespace quintet::kernels::cuda {
 // bf16 x only; `amax` and `rounded` must be accumulated or null.
 void quantize(const QuantizeArgs& args, Stream stream);
 
+// bf16 x, E4M3 codes and blocks of kCodeBlock only; `rounded` must be accumulated or null.
+inline constexpr int kCodeBlock = 128;
+void quantize_blocks(const QuantizeBlocksArgs& args, Stream stream);
+
 // swiglu (elementwise/activation.h).
 void swiglu_codes(const Bf16* gate, const Bf16* up, int64_t in_stride, int64_t rows, int64_t n, Gate act,
                   const CodeTarget& to, Stream stream);

@@ -41,11 +41,18 @@ cudaDataType_t data_type(DType t) {
   }
 }
 
+enum class Blocks { None, Rows, SquareB };
+
+// What cuBLASLt is called with.
+struct Args : GemmArgs {
+  Blocks blocks = Blocks::None;
+};
+
 bool is_code(DType t) { return t == DType::E4M3 || t == DType::E5M2; }
 
 // The key by which an algorithm is chosen. cuBLASLt may want more alignment than 16 bytes; 256 is the most
 // that any of its kernels does.
-std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
+std::string problem_of(const Args& a, bool tf32, int64_t workspace_bytes) {
   const auto alignment = [](const void* p) {
     const auto at = reinterpret_cast<uintptr_t>(p);
     return at == 0 ? uintptr_t{256} : std::min<uintptr_t>(at & (~at + 1), 256);
@@ -56,6 +63,9 @@ std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
     << a.lda << ' ' << a.ldb << ' ' << a.ldc << ' ' << base::to_string(a.a_type)
     << (a.b_type != a.a_type ? " x " + std::string(base::to_string(a.b_type)) : "") << "->"
     << base::to_string(a.c_type) << (tf32 ? " tf32" : "") << (a.fast_accumulation ? " fast" : "")
+    << (a.blocks == Blocks::None   ? ""
+        : a.blocks == Blocks::Rows ? " blocks"
+                                   : " square blocks")
     << (separate                              ? " addend"
         : a.accumulate || a.addend != nullptr ? " accumulate"
                                               : " plain")
@@ -68,7 +78,7 @@ std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
 // Quintet's B.
 class Problem {
  public:
-  Problem(const GemmArgs& a, bool tf32) {
+  Problem(const Args& a, bool tf32) {
     const bool f64 = a.a_type == DType::F64;
     const cublasComputeType_t compute = f64                              ? CUBLAS_COMPUTE_64F
                                         : a.a_type == DType::F32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
@@ -84,6 +94,7 @@ class Problem {
       const int8_t fast = a.fast_accumulation ? 1 : 0;
       check_blas(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)),
                  "matmul");
+      if (a.blocks != Blocks::None) set_block_modes(a.blocks == Blocks::SquareB);
       set_scales(a);
     }
     const auto layout = [](cublasLtMatrixLayout_t* to, DType type, int64_t rows, int64_t columns,
@@ -114,13 +125,22 @@ class Problem {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.a_scale);
   }
 
+  void set_block_modes(bool square_b) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t what, cublasLtMatmulMatrixScale_t mode) {
+      const int32_t value = mode;
+      check_blas(cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof(value)), "matmul");
+    };
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+        square_b ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+  }
+
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
 };
 
 std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle, const Problem& p,
-                                                        const GemmArgs& args, int64_t workspace_bytes,
-                                                        int most) {
+                                                        const Args& args, int64_t workspace_bytes, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   check_blas(cublasLtMatmulPreferenceCreate(&preference), "matmul");
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
@@ -147,11 +167,14 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
   found.resize(static_cast<size_t>(count));
   std::erase_if(found, [](const auto& f) { return f.state != CUBLAS_STATUS_SUCCESS; });
   if (found.empty())
-    fail("matmul: cuBLASLt has no algorithm for " + problem_of(args, false, workspace_bytes));
+    fail("matmul: cuBLASLt has no algorithm for " + problem_of(args, false, workspace_bytes) +
+         (args.blocks != Blocks::None
+              ? "; codes in blocks of 128 need a Hopper GPU (precision.linear = \"fp8-block\")"
+              : ""));
   return found;
 }
 
-void launch(cublasLtHandle_t handle, Problem& p, const GemmArgs& args, const cublasLtMatmulAlgo_t& algorithm,
+void launch(cublasLtHandle_t handle, Problem& p, const Args& args, const cublasLtMatmulAlgo_t& algorithm,
             void* workspace, int64_t workspace_bytes, Stream stream) {
   const bool add = args.accumulate || args.addend != nullptr;
   const void* const c = args.addend != nullptr ? args.addend : args.c;
@@ -208,7 +231,7 @@ struct Matmul::State {
   // Described once per problem; the map's text key costs a microsecond, compared to a launch of several.
   std::map<std::string, std::unique_ptr<Problem>> problems;
 
-  Problem& problem(const GemmArgs& args, const std::string& key) {
+  Problem& problem(const Args& args, const std::string& key) {
     auto& slot = problems[key];
     if (slot == nullptr) slot = std::make_unique<Problem>(args, tf32);
     return *slot;
@@ -230,7 +253,25 @@ Matmul::~Matmul() {
 
 void Matmul::allow_tf32(bool allow) { state_->tf32 = allow; }
 
+struct Matmul::Call : Args {
+  explicit Call(const GemmArgs& args) : Args{args} {}
+  explicit Call(const BlockGemmArgs& args) : Args{args, args.square_b ? Blocks::SquareB : Blocks::Rows} {}
+};
+
 void Matmul::run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream) {
+  run(Call(args), workspace, workspace_bytes, stream);
+}
+void Matmul::run(const BlockGemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream) {
+  run(Call(args), workspace, workspace_bytes, stream);
+}
+double Matmul::tune(const GemmArgs& args, int64_t workspace_bytes, Stream stream) {
+  return tune(Call(args), workspace_bytes, stream);
+}
+double Matmul::tune(const BlockGemmArgs& args, int64_t workspace_bytes, Stream stream) {
+  return tune(Call(args), workspace_bytes, stream);
+}
+
+void Matmul::run(const Call& args, void* workspace, int64_t workspace_bytes, Stream stream) {
   if (args.m <= 0 || args.n <= 0) return;
   const bool separate = args.addend != nullptr && args.addend != args.c;
   if (args.k <= 0) {  // an empty sum
@@ -265,7 +306,7 @@ void Matmul::run(const GemmArgs& args, void* workspace, int64_t workspace_bytes,
   launch(state_->handle, problem, args, at->second.algorithm, workspace, workspace_bytes, stream);
 }
 
-double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream stream) {
+double Matmul::tune(const Call& given, int64_t workspace_bytes, Stream stream) {
   if (given.m <= 0 || given.n <= 0 || given.k <= 0) return 0;
   const std::string key = problem_of(given, state_->tf32, workspace_bytes);
   const auto known = state_->choices.find(key);
@@ -281,14 +322,16 @@ double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream strea
   fill_noise(b.data, given.b_type, b_count, stream);
   fill_noise(c.data, given.c_type, c_count, stream);
   if (separate) fill_noise(addend.data, given.c_type, c_count, stream);
-  GemmArgs args = given;
+  Args args = given;
   args.a = a.data;
   args.b = b.data;
   args.c = c.data;
   args.addend = given.addend == nullptr ? nullptr : separate ? addend.data : c.data;
-  Scratch scale(sizeof(float));
+  const int64_t scales =
+      given.blocks == Blocks::None ? 1 : (given.k + 511) / 512 * 4 * std::max(given.m, given.n);
+  Scratch scale(scales * static_cast<int64_t>(sizeof(float)));
   if (is_code(given.a_type)) {
-    fill(static_cast<float*>(scale.data), 1.0, 1, stream);
+    fill(static_cast<float*>(scale.data), 1.0, scales, stream);
     args.a_scale = args.b_scale = static_cast<const float*>(scale.data);
   }
 

@@ -11,6 +11,13 @@
 
 namespace quintet::kernels::cuda {
 
+// Codes with a scale for each block of 128 contracted elements, on Hopper: a_scale[k / 128 * m + row] and
+// b_scale[k / 128 * n + row]; with square_b, a scale for each 128 x 128 of B, b_scale[row / 128 * (blocks of
+// k, rounded up to fours) + k / 128].
+struct BlockGemmArgs : GemmArgs {
+  bool square_b = false;
+};
+
 // One per launching thread, on the device that is current when it is constructed.
 //
 // Each problem (sizes, strides, types, alignment, workspace) runs the algorithm that tune() found fastest, or
@@ -36,11 +43,13 @@ class Matmul {
   // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be in use by another
   // stream.
   void run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream);
+  void run(const BlockGemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream);
 
   // Times cuBLASLt's candidates for a problem on random operands of its own (args' pointers only give the
   // alignment) and keeps the fastest; does nothing when the problem is known already. Allocates and
   // synchronises: before training, never inside a step. Returns the microseconds of one GEMM.
   double tune(const GemmArgs& args, int64_t workspace_bytes, Stream stream);
+  double tune(const BlockGemmArgs& args, int64_t workspace_bytes, Stream stream);
 
   // The result of tune() as text: one line per problem, after device and library version. Lines of another
   // device or version are ignored when read, so one file can serve several machines.
@@ -53,6 +62,9 @@ class Matmul {
 
  private:
   struct State;
+  struct Call;  // of either kind
+  void run(const Call& call, void* workspace, int64_t workspace_bytes, Stream stream);
+  double tune(const Call& call, int64_t workspace_bytes, Stream stream);
   std::unique_ptr<State> state_;
 };
 
