@@ -7,6 +7,7 @@
 #include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
 #include "config/batch_ramp.h"
+#include "config/quantised.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "models/build.h"
@@ -66,9 +67,13 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
 }
 
 passes::QuantizeOptions quantize_options(const config::Recipe& r) {
-  return {.match = r.precision.fp8_match,
-          .head = r.precision.fp8_head,
-          .step_tokens = static_cast<double>(r.batch.global * r.data.seq_len)};
+  passes::QuantizeOptions options{.match = r.precision.fp8_match,
+                                  .head = r.precision.fp8_head,
+                                  .step_tokens = static_cast<double>(r.batch.global * r.data.seq_len),
+                                  .blocks = {}};
+  if (const int64_t block = config::code_block(r.precision.linear); block > 0)
+    options.blocks = {.size = block, .square_weights = r.precision.linear == config::LinearKind::Fp8Block};
+  return options;
 }
 
 // A decoded row is a sequence of its own; a prompt or a pack of texts is one.

@@ -417,6 +417,16 @@ constexpr ProblemCode kCodes[] = {
      "precision.linear=\"fp8-delayed\"\nprecision.compute=\"bf16\"\nprecision.fp8_head=true\nmodel.vocab="
      "1000",
      "model.vocab=1024"},
+    {"Q1413", "precision.linear = \"mxfp8\" requires CPUs",
+     "Tensor cores multiply blocks of 32 values since Blackwell, which Quintet does not use yet. On CPUs the "
+     "format is emulated, in every layout.",
+     "precision.linear=\"mxfp8\"\nprecision.compute=\"bf16\"\nparallel.tp=1\nrun.device=\"cuda\"",
+     "run.device=\"cpu\""},
+    {"Q1414", "ranks hold whole blocks of quantised values",
+     "Values of a block share a scale: 128 with fp8-block, 32 with mxfp8, along features and along tokens. "
+     "If a rank held a part of a block, results would depend on the layout.",
+     "precision.linear=\"fp8-block\"\nprecision.compute=\"bf16\"\nparallel.tp=1\ndata.seq_len=192",
+     "data.seq_len=256"},
     {"Q1420", "precision.moments = \"bf16\" requires moments",
      "Adafactor keeps averages of rows and columns, and SGD and LARS without momentum keep nothing: there "
      "are no moments to store in bf16.",

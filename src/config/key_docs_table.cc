@@ -359,7 +359,9 @@ constexpr KeyDoc kKeys[] = {
     {"precision.loss_scale_min", "dynamic: the scale is never halved below this.", "0.125"},
     {"precision.loss_scale_hysteresis",
      "dynamic: non-finite steps since the scale was last doubled from which on it is halved.", "2"},
-    {"precision.linear", "Operands of linear layers' matmuls: as precision.compute, or quantised to fp8.",
+    {"precision.linear",
+     "Operands of linear layers' matmuls: as precision.compute, or fp8 with a scale for each tensor "
+     "(fp8-delayed), for 128 values (fp8-block) or for 32 (mxfp8, CPUs only).",
      "\"fp8-delayed\""},
     {"precision.fp8_match", "Weights whose linear layers are quantised: patterns of parameter names.",
      "[\"blocks.*.ffn.*\"]", "every linear layer of the blocks"},

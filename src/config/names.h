@@ -161,8 +161,11 @@ struct Names<ClipKind> {
 };
 template <>
 struct Names<LinearKind> {
-  static constexpr std::array<std::pair<LinearKind, std::string_view>, 2> kTable = {
-      {{LinearKind::Compute, "compute"}, {LinearKind::Fp8Delayed, "fp8-delayed"}}};
+  static constexpr std::array<std::pair<LinearKind, std::string_view>, 4> kTable = {
+      {{LinearKind::Compute, "compute"},
+       {LinearKind::Fp8Delayed, "fp8-delayed"},
+       {LinearKind::Fp8Block, "fp8-block"},
+       {LinearKind::Mxfp8, "mxfp8"}}};
 };
 template <>
 struct Names<MomentsRounding> {

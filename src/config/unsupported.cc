@@ -11,15 +11,13 @@ constexpr std::array<UnsupportedKey, 1> kUnsupportedKeys = {{
 
 constexpr std::string_view kNotYet = "is not supported yet";
 // The first match applies.
-constexpr std::array<RefusedWord, 8> kRefusedWords = {{
+constexpr std::array<RefusedWord, 6> kRefusedWords = {{
     {"run.backend", "gloo", kNotYet, ""},
     {"run.backend", "nccl", "is used between GPUs automatically, with any backend", "", false},
     {"precision.compute", "fp8", "applies to linear layers only: set precision.linear = \"fp8-delayed\"",
      "bf16", false},
     {"precision.linear", "fp8", "is several recipes: name one", "fp8-delayed", false},
-    {"precision.linear", "fp8-block", kNotYet, "fp8-delayed"},
-    {"precision.linear", "mxfp8", kNotYet, "fp8-delayed"},
-    {"precision.linear", "nvfp4", kNotYet, "fp8-delayed"},
+    {"precision.linear", "nvfp4", kNotYet, "mxfp8"},
     {"precision.compute", "tf32", "is a mode of f32 matmuls: set precision.tf32 = true with compute f32",
      "f32", false},
 }};

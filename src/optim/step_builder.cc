@@ -266,7 +266,7 @@ void StepBuilder::add_sums() {
 
 // The magnitudes that the scales of quantised values follow from.
 void StepBuilder::add_amax_history() {
-  if (model_.scales.empty()) return;
+  if (!amax_.valid()) return;
   std::vector<int64_t> scales;
   for (const graph::StepSum& sum : model_.step_sums)
     if (sum.kind == graph::SumKind::Amax) scales.push_back(sum.scale);

@@ -87,13 +87,27 @@ class Pack {
   }
 
   static bool is_plain(const Node& n) { return n.op == &graph::kLinear && n.inputs.size() == 2; }
-  static bool is_scaled(const Node& n) { return n.op == &graph::kScaledLinear && n.inputs.size() == 3; }
+  // Linear layers on codes, without an addend. Operands 0 and 1 are codes; those after them decode these.
+  static bool is_scaled(const Node& n) {
+    return graph::is_code_linear(*n.op) && static_cast<int>(n.inputs.size()) == n.op->min_inputs;
+  }
+  static bool is_scaled_dx(const Node& n) {
+    return (n.op == &graph::kScaledLinearDx || n.op == &graph::kBlockLinearDx) &&
+           static_cast<int>(n.inputs.size()) == n.op->min_inputs;
+  }
+  static bool is_scaled_dw(const Node& n) {
+    return n.op == &graph::kScaledLinearDw || n.op == &graph::kBlockLinearDw;
+  }
+  // A node that makes codes of one value.
+  static bool quantizes_one(const Node& n) {
+    return graph::makes_codes(*n.op) && static_cast<int>(n.inputs.size()) == n.op->min_inputs;
+  }
 
   // The parameter whose codes these are, if nothing else reads them; its quantize node is added to `nodes`.
   ValueId quantized_weight(ValueId codes, Indices& nodes) const {
     const Node* const n = r_.producer(codes);
-    if (n == nullptr || n->op != &graph::kQuantize || n->inputs.size() != 2 ||
-        r_.readers(codes).size() != 1 || r_.graph().find_param(n->inputs[0]) == nullptr)
+    if (n == nullptr || !quantizes_one(*n) || r_.readers(codes).size() != 1 ||
+        r_.graph().find_param(n->inputs[0]) == nullptr)
       return {};
     nodes.push_back(r_.producer_index(codes));
     return n->inputs[0];
@@ -140,7 +154,7 @@ class Pack {
       if (r_.readers(grads[i]).size() != 1) return std::nullopt;
       g.codes.push_back(r_.readers(grads[i])[0]);
       const Node& quantize = r_.node(g.codes[i]);
-      if (quantize.op != &graph::kQuantize || quantize.inputs.size() != 2) return std::nullopt;
+      if (!quantizes_one(quantize)) return std::nullopt;
       const graph::QuantizeResults at = graph::quantize_results(quantize.attrs);
       if (at.codes < 0 || at.transposed < 0) return std::nullopt;
       const Indices &dx_of = r_.readers(quantize.outputs[static_cast<size_t>(at.codes)]),
@@ -150,10 +164,10 @@ class Pack {
       g.dw.push_back(dw_of[0]);
       const Node &dx = r_.node(g.dx[i]), &dw = r_.node(g.dw[i]);
       const Node &dx0 = r_.node(g.dx[0]), &dw0 = r_.node(g.dw[0]);
-      if (dx.op != &graph::kScaledLinearDx || dx.inputs.size() != 3 || dx.attrs != dx0.attrs ||
-          !in_same_body(g.dx[i], g.dx[0]) || quantized_weight(dx.inputs[1], g.weight_codes) != p.weights[i])
+      if (!is_scaled_dx(dx) || dx.op != dx0.op || dx.attrs != dx0.attrs || !in_same_body(g.dx[i], g.dx[0]) ||
+          quantized_weight(dx.inputs[1], g.weight_codes) != p.weights[i])
         return std::nullopt;
-      if (dw.op != &graph::kScaledLinearDw || dw.inputs[1] != dw0.inputs[1] || dw.attrs != dw0.attrs ||
+      if (!is_scaled_dw(dw) || dw.op != dw0.op || dw.inputs[1] != dw0.inputs[1] || dw.attrs != dw0.attrs ||
           !gradients_.contains(dw.outputs[0]) || !in_same_body(g.dw[i], g.dw[0]))
         return std::nullopt;
       g.x = dw.inputs[1];
@@ -214,7 +228,7 @@ class Pack {
   const Node& write_codes(const Indices& nodes, Values inputs) {
     const Values measured = r_.node(nodes[0]).outputs;
     Node& merged = merge(nodes);
-    inputs.push_back(merged.inputs.back());  // the scales
+    inputs.insert(inputs.end(), merged.inputs.begin() + 1, merged.inputs.end());  // the scales
     merged.inputs = std::move(inputs);
     std::vector<graph::Type> in;
     for (const ValueId v : merged.inputs) in.push_back(type(v));
@@ -228,19 +242,26 @@ class Pack {
     merged.outputs = std::move(outputs);
     return merged;
   }
-  // Results of a merged quantize node.
-  static ValueId codes_of(const Node& n) {
-    return n.outputs[static_cast<size_t>(graph::quantize_results(n.attrs).codes)];
+  // Codes and factors that a merged quantize node returns; without factors, the scales decode the codes.
+  struct Coded {
+    ValueId codes, factors;
+  };
+  static Coded coded(const Node& n, bool transposed) {
+    const graph::QuantizeResults at = graph::quantize_results(n.attrs);
+    const auto result = [&](int i) { return i < 0 ? ValueId() : n.outputs[static_cast<size_t>(i)]; };
+    return {result(transposed ? at.transposed : at.codes),
+            result(transposed ? at.transposed_factors : at.factors)};
   }
-  static ValueId transposed_of(const Node& n) {
-    return n.outputs[static_cast<size_t>(graph::quantize_results(n.attrs).transposed)];
+  static void set_operand(Node& gemm, size_t operand, const Coded& to) {
+    gemm.inputs[operand] = to.codes;
+    if (to.factors.valid()) gemm.inputs[2 + operand] = to.factors;
   }
 
   void write_projections(const Projections& p, ValueId to) {
     if (p.quantised()) {
-      const ValueId codes = codes_of(write_codes(p.codes, p.weights));
+      const Coded weights = coded(write_codes(p.codes, p.weights), false);
       Node& linear = merge(p.linears);
-      linear.inputs[1] = codes;
+      set_operand(linear, 1, weights);
       linear.outputs = {to};
       return;
     }
@@ -270,16 +291,16 @@ class Pack {
   void write_scaled_gradients(const Gradients& g, const Projections& p, ValueId from,
                               const std::string& parts, Values gradients) {
     const Node& codes = write_codes(g.codes, {from});
-    const ValueId plain = codes_of(codes), transposed = transposed_of(codes);
-    const ValueId weights = transposed_of(write_codes(g.weight_codes, p.weights));
+    const Coded plain = coded(codes, false), transposed = coded(codes, true);
+    const Coded weights = coded(write_codes(g.weight_codes, p.weights), true);
     Node& dx = merge(g.dx);
-    dx.inputs[0] = plain;
-    dx.inputs[1] = weights;
+    set_operand(dx, 0, plain);
+    set_operand(dx, 1, weights);
     dx.outputs = {g.sum};
     for (const size_t add : g.adds) r_.remove(add);
     Node& dw = merge(g.dw);
     dw.attrs.set("parts", parts);
-    dw.inputs[0] = transposed;
+    set_operand(dw, 0, transposed);
     dw.outputs = std::move(gradients);
   }
   // The gradients of the weights, and the attribute that says how they are packed.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -23,9 +24,9 @@ using graph::ValueId;
 
 namespace {
 
-// Scales of the first step, before magnitudes are known. E4M3 has full precision over 14 powers of two, so
-// they need not be close: inputs of 32 and weights of 4 are not saturated, which norms and initialisation
-// keep far below, and pretrained weights too.
+// Delayed scales of the first step, before magnitudes are known. E4M3 has full precision over 14 powers of
+// two, so they need not be close: inputs of 32 and weights of 4 are not saturated, which norms and
+// initialisation keep far below, and pretrained weights too.
 constexpr double kFirstInput = 8, kFirstWeight = 64, kFirstGradient = 64;
 
 using Operand = graph::ScaleOf;
@@ -35,12 +36,14 @@ int64_t scale_of(int64_t set, Operand operand) {
   return graph::kNumScaleOf * set + static_cast<int64_t>(operand);
 }
 
-DType format_of(Operand operand) { return operand == Operand::Gradient ? DType::E5M2 : DType::E4M3; }
-
 class Quantize {
  public:
   Quantize(const Graph& in, const QuantizeOptions& options)
-      : in_(in), options_(options), moved_(in.values().size()), readers_(in.values().size()) {
+      : in_(in),
+        options_(options),
+        multiple_(options.blocks ? std::lcm(kQuantizedMultiple, options.blocks->size) : kQuantizedMultiple),
+        moved_(in.values().size()),
+        readers_(in.values().size()) {
     for (size_t i = 0; i < in.nodes().size(); ++i)
       for (const ValueId v : in.nodes()[i].inputs) readers_[v.index()].push_back(i);
     for (const graph::Param& p : in.params())
@@ -87,11 +90,11 @@ class Quantize {
 
   bool is_head(const Node& n) const { return n.row_group >= 0; }
 
-  static bool fits(const graph::Type& w, size_t contracted) {
+  bool fits(const graph::Type& w, size_t contracted) const {
     int64_t in = 1;
     for (size_t i = w.dims.size() - contracted; i < w.dims.size(); ++i) in *= w.dims[i].size;
     const int64_t out = w.count() / std::max<int64_t>(in, 1);
-    return in % kQuantizedMultiple == 0 && out % kQuantizedMultiple == 0;
+    return in % multiple_ == 0 && out % multiple_ == 0;
   }
 
   // Linears that could be quantised, whatever the patterns say.
@@ -147,13 +150,13 @@ class Quantize {
     base::fail_user(
         "precision.fp8_match: \"{}\" matches no linear layer that can be quantised; there are {}, such as {} "
         "(sizes must be multiples of {}; the head is chosen by precision.fp8_head)",
-        pattern, count, names.empty() ? "none" : names, kQuantizedMultiple);
+        pattern, count, names.empty() ? "none" : names, multiple_);
   }
   [[noreturn]] void fail_nothing_chosen() const {
     base::fail_user(
         "precision.linear: no linear layer of the model can be quantised: input and output sizes must be "
         "multiples of {}, and no other layer may use the weight",
-        kQuantizedMultiple);
+        multiple_);
   }
 
   // ---- Rewriting
@@ -168,6 +171,20 @@ class Quantize {
       info.grads.clear();
       moved_[i] = out_.add_param(v.name, v.type, info);
     }
+    if (options_.blocks)
+      declare_blocks();
+    else
+      declare_scales();
+  }
+
+  // Of what blocks have: no scale of their own, so that `initial` says nothing.
+  void declare_blocks() {
+    for (const Set& set : sets_)
+      for (const Operand operand : {Operand::Input, Operand::Weight, Operand::Gradient})
+        out_.scales.push_back({set.name, operand, base::kE4M3.largest, 1});
+  }
+
+  void declare_scales() {
     const DType compute = in_.type(chosen_.begin()->first).dtype;
     const int64_t n = graph::kNumScaleOf * static_cast<int64_t>(sets_.size());
     scales_ =
@@ -215,8 +232,12 @@ class Quantize {
     for (size_t i = 0; i < old.outputs.size(); ++i) moved_[old.outputs[i].index()] = node.outputs[i];
   }
 
+  // Codes with what a GEMM needs to decode them: their own factors, or the scales of all.
+  struct Coded {
+    ValueId codes, factors;
+  };
   struct Codes {
-    ValueId plain, transposed;
+    Coded plain, transposed;
   };
   struct Wanted {
     bool measures = true, plain = true, transposed = true;
@@ -225,31 +246,57 @@ class Quantize {
   Codes quantize(ValueId x, Operand operand, int64_t set, int64_t rows, const Wanted& wanted, Phase phase,
                  int block, int row_group) {
     const int64_t scale = scale_of(set, operand);
-    Node& node = out_.add_node(graph::kQuantize, {moved_[x.index()], scales_},
-                               {{"format", std::string(base::to_string(format_of(operand)))},
-                                {"scale", scale},
-                                {"rows", rows},
-                                {"measures", int64_t{wanted.measures}},
-                                {"plain", int64_t{wanted.plain}},
-                                {"transposed", int64_t{wanted.transposed}}},
-                               phase, block);
+    std::vector<ValueId> inputs = {moved_[x.index()]};
+    graph::Attrs attrs{{"format", std::string(base::to_string(format_of(operand)))}};
+    if (options_.blocks) {
+      attrs.set("block", options_.blocks->size);
+      attrs.set("square", int64_t{is_square(operand)});
+    } else {
+      attrs.set("scale", scale);
+      inputs.push_back(scales_);
+    }
+    attrs.set("rows", rows);
+    attrs.set("measures", int64_t{wanted.measures});
+    attrs.set("plain", int64_t{wanted.plain});
+    attrs.set("transposed", int64_t{wanted.transposed});
+    Node& node = out_.add_node(options_.blocks ? graph::kQuantizeBlocks : graph::kQuantize, std::move(inputs),
+                               std::move(attrs), phase, block);
     node.row_group = row_group;
     const graph::QuantizeResults at = graph::quantize_results(node.attrs);
     const auto result = [&](int i) { return i < 0 ? ValueId() : node.outputs[static_cast<size_t>(i)]; };
-    if (wanted.measures) {
+    if (at.amax >= 0)
       amax_.push_back({graph::SumKind::Amax, result(at.amax), block, static_cast<int>(scale)});
+    if (at.rounded >= 0)
       rounded_.push_back({graph::SumKind::Rounded, result(at.rounded), block, static_cast<int>(scale)});
-    }
-    return {result(at.codes), result(at.transposed)};
+    const auto coded = [&](int codes, int factors) {
+      return Coded{result(codes), options_.blocks ? result(factors) : scales_};
+    };
+    return {coded(at.codes, at.factors), coded(at.transposed, at.transposed_factors)};
   }
 
-  void emit(const Node& old, const graph::OpDef& op, ValueId a, ValueId b, const Chosen& c, Operand of_a,
-            Operand of_b, int64_t contracted, DType out) {
-    Node& node = out_.add_node(op, {a, b, scales_},
-                               {{"a_scale", scale_of(c.set, of_a)},
-                                {"b_scale", scale_of(c.set, of_b)},
-                                {"contracted", contracted},
-                                {"out", std::string(base::to_string(out))}},
+  DType format_of(Operand operand) const {
+    return operand == Operand::Gradient && !options_.blocks ? DType::E5M2 : DType::E4M3;
+  }
+  bool is_square(Operand operand) const {
+    return operand == Operand::Weight && options_.blocks->square_weights;
+  }
+
+  // `by_scale` and `by_block` are the forms of one op.
+  void emit(const Node& old, const graph::OpDef& by_scale, const graph::OpDef& by_block, const Coded& a,
+            const Coded& b, const Chosen& c, Operand of_a, Operand of_b, int64_t contracted, DType out) {
+    graph::Attrs attrs;
+    std::vector<ValueId> inputs = {a.codes, b.codes, a.factors};
+    if (options_.blocks) {
+      attrs.set("block", options_.blocks->size);
+      attrs.set("square", int64_t{is_square(of_b)});
+      inputs.push_back(b.factors);
+    } else {
+      attrs.set("a_scale", scale_of(c.set, of_a));
+      attrs.set("b_scale", scale_of(c.set, of_b));
+    }
+    attrs.set("contracted", contracted);
+    attrs.set("out", std::string(base::to_string(out)));
+    Node& node = out_.add_node(options_.blocks ? by_block : by_scale, std::move(inputs), std::move(attrs),
                                old.phase, old.block);
     node.row_group = old.row_group;
     set_results(old, node);
@@ -274,8 +321,8 @@ class Quantize {
     if (is_new)
       input->second =
           quantize(x, Operand::Input, c.set, 1, {.transposed = saves}, n.phase, n.block, n.row_group);
-    emit(n, graph::kScaledLinear, input->second.plain, weight.plain, c, Operand::Input, Operand::Weight,
-         c.contracted, in_.type(n.outputs[0]).dtype);
+    emit(n, graph::kScaledLinear, graph::kBlockLinear, input->second.plain, weight.plain, c, Operand::Input,
+         Operand::Weight, c.contracted, in_.type(n.outputs[0]).dtype);
   }
 
   // The gradient of a linear's result, for both of its readers.
@@ -294,29 +341,30 @@ class Quantize {
   void linear_dx(const Node& n) {
     const ValueId dy = n.inputs[0], w = n.inputs[1];
     const Chosen& c = chosen_.at(w);
-    ValueId& weight = transposed_weights_[w];
-    if (!weight.valid())
+    Coded& weight = transposed_weights_[w];
+    if (!weight.codes.valid())
       weight = quantize(w, Operand::Weight, c.set, c.produced, {.measures = false, .plain = false}, n.phase,
                         n.block, n.row_group)
                    .transposed;
-    emit(n, graph::kScaledLinearDx, gradient(dy, c, n).plain, weight, c, Operand::Gradient, Operand::Weight,
-         c.produced, in_.type(n.outputs[0]).dtype);
+    emit(n, graph::kScaledLinearDx, graph::kBlockLinearDx, gradient(dy, c, n).plain, weight, c,
+         Operand::Gradient, Operand::Weight, c.produced, in_.type(n.outputs[0]).dtype);
   }
 
   void linear_dw(const Node& n) {
     const Chosen& c = chosen_.at(param_of(n));
-    const ValueId dy = gradient(n.inputs[0], c, n).transposed;
-    ValueId& x = inputs_.at(c.set).transposed;
-    if (!x.valid())
+    const Coded dy = gradient(n.inputs[0], c, n).transposed;
+    Coded& x = inputs_.at(c.set).transposed;
+    if (!x.codes.valid())
       x = quantize(c.x, Operand::Input, c.set, 1, {.measures = false, .plain = false}, Phase::B, n.block,
                    n.row_group)
               .transposed;
-    emit(n, graph::kScaledLinearDw, dy, x, c, Operand::Gradient, Operand::Input, 1,
+    emit(n, graph::kScaledLinearDw, graph::kBlockLinearDw, dy, x, c, Operand::Gradient, Operand::Input, 1,
          in_.type(n.outputs[0]).dtype);
   }
 
   const Graph& in_;
   const QuantizeOptions& options_;
+  int64_t multiple_;  // of the sizes of linears
   Graph out_;
   std::vector<ValueId> moved_;                // by value of in_: its copy
   std::vector<std::vector<size_t>> readers_;  // by value of in_
@@ -326,7 +374,7 @@ class Quantize {
   ValueId scales_;
   std::map<int64_t, Codes> inputs_;     // by set
   std::map<ValueId, Codes> gradients_;  // by dy
-  std::map<ValueId, ValueId> transposed_weights_;
+  std::map<ValueId, Coded> transposed_weights_;
   std::vector<graph::StepSum> amax_, rounded_;
 };
 
@@ -338,7 +386,7 @@ graph::Graph quantize(const graph::Graph& graph, const QuantizeOptions& options)
 
 void require_code_sizes(const graph::Graph& local) {
   for (const Node& n : local.nodes()) {
-    if (n.op != &graph::kScaledLinear || !base::is_fp8(local.type(n.inputs[0]).dtype)) continue;
+    if (!graph::is_code_linear(*n.op) || !base::is_fp8(local.type(n.inputs[0]).dtype)) continue;
     const graph::Gemm g = n.op->gemm(graph::input_types(local, n), graph::output_types(local, n), n.attrs);
     const auto is_multiple = [](double size) { return static_cast<int64_t>(size) % kQuantizedMultiple == 0; };
     if (is_multiple(g.m) && is_multiple(g.n) && is_multiple(g.k)) continue;
@@ -356,7 +404,7 @@ void drop_unused_codes(graph::Graph& graph) {
     for (const ValueId v : n.inputs) used[v.index()] = 1;
   for (const graph::StepSum& sum : graph.step_sums) used[sum.value.index()] = 1;
   for (Node& n : graph.nodes()) {
-    if (n.op != &graph::kQuantize) continue;
+    if (!graph::makes_codes(*n.op)) continue;
     const graph::QuantizeResults at = graph::quantize_results(n.attrs);
     std::vector<ValueId> kept;
     const auto keep = [&](const char* attribute, std::initializer_list<int> results) {
@@ -373,8 +421,8 @@ void drop_unused_codes(graph::Graph& graph) {
       n.attrs.set(attribute, int64_t{any});
     };
     keep("measures", {at.amax, at.rounded});
-    keep("plain", {at.codes});
-    keep("transposed", {at.transposed});
+    keep("plain", {at.codes, at.factors});
+    keep("transposed", {at.transposed, at.transposed_factors});
     QUINTET_CHECK(!kept.empty(), "nothing reads the codes of %{}", n.inputs[0]);
     n.outputs = std::move(kept);
   }

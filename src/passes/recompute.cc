@@ -38,7 +38,7 @@ bool is_named(const Graph& graph, const Node& n, const std::vector<std::string>&
     if (word == "all" || word == word_of(*n.op)) return true;
     return std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
       if (const graph::NodeId p = graph.value(v).producer; p.valid())  // codes of a weight
-        if (const Node& q = graph.nodes()[p.index()]; q.op == &graph::kQuantize) v = q.inputs[0];
+        if (const Node& q = graph.nodes()[p.index()]; graph::makes_codes(*q.op)) v = q.inputs[0];
       const graph::Value& value = graph.value(v);
       return value.kind == graph::ValueKind::Param && base::glob_match(word, value.name);
     });
@@ -67,7 +67,7 @@ bool is_chosen(const Graph& graph, const Node& n, const config::Memory& policy,
 // Codes of a value that is recomputed are made again from it instead of being kept. Nodes before this one
 // have their final marks.
 bool quantizes_chosen(const Graph& graph, const Node& n, const Marks& marks) {
-  if (n.op != &graph::kQuantize) return false;
+  if (!graph::makes_codes(*n.op)) return false;
   const graph::NodeId producer = graph.value(n.inputs[0]).producer;
   return producer.valid() && marks[producer.index()];
 }

@@ -47,6 +47,8 @@ void check(const config::Recipe& recipe, const Assumptions& a) {
 void add_notes(Report& report) {
   const config::Recipe& r = report.recipe;
   const Assumptions& a = report.assumptions;
+  if (r.precision.linear == config::LinearKind::Mxfp8 && !a.cluster.accelerator.is_cpu())
+    report.notes.push_back("plan-only: precision.linear = \"mxfp8\" runs on CPUs only");
   if (a.matmul && *a.matmul != sim::arithmetic_of(r.precision.compute))
     report.notes.push_back(fmt::format("plan-only: block matmuls in {}; the engine runs them in {}",
                                        to_string(*a.matmul), base::to_string(r.precision.compute)));

@@ -11,6 +11,7 @@
 #include "config/layer_ranges.h"
 #include "config/length.h"
 #include "config/names.h"
+#include "config/quantised.h"
 #include "optim/schedule.h"
 #include "program/allocate.h"
 #include "program/fp8_ops.h"
@@ -414,9 +415,11 @@ class Header {
     if (p.quantises()) {
       const auto linears = std::count_if(
           compiled_.logical.nodes().begin(), compiled_.logical.nodes().end(),
-          [](const graph::Node& n) { return n.op == &graph::kScaledLinear && n.phase == graph::Phase::F; });
-      line("", "{} in {}: {} scales{}", counted(linears, "linear layer"), name_of(p.linear),
-           compiled_.logical.scales.size(),
+          [](const graph::Node& n) { return graph::is_code_linear(*n.op) && n.phase == graph::Phase::F; });
+      const int64_t block = config::code_block(p.linear);
+      line("", "{} in {}: {}{}", counted(linears, "linear layer"), name_of(p.linear),
+           block > 0 ? fmt::format("a scale for each block of {} values", block)
+                     : fmt::format("{} scales", compiled_.logical.scales.size()),
            p.compute == base::DType::BF16 ? "" : fmt::format(", emulated in {}", name_of(p.compute)));
     }
     if (p.loss_scale.dynamic)

@@ -100,6 +100,7 @@ class Generator {
         r.memory.recompute_first == 0 && r.model.layers > 1 && more.chance(2, 3))
       r.memory.recompute_chunk = more.pick(2, r.model.layers);
     more.grouping(r);
+    if (r.precision.quantises() && more.chance(1, 2)) more.block_scales(r);
     return c;
   }
 
@@ -431,6 +432,29 @@ class Generator {
     if (m.moe.shared_ffn > 0) m.moe.shared_ffn = 16 * r.parallel.tp;
     if (chance(1, 4)) r.precision.fp8_match = {"*.attn.*"};
     if (chance(1, 3) && m.mtp.layers == 0) r.precision.fp8_head = true, m.vocab = 272;
+  }
+
+  // Scales of blocks of 32, with the smallest sizes of which every rank holds whole ones; as far as the rules
+  // allow, and models stay small.
+  void block_scales(Recipe& r) {
+    constexpr int64_t kBlock = 32;
+    Recipe b = r;
+    config::Model& m = b.model;
+    const config::Parallel& p = b.parallel;
+    b.precision.linear = config::LinearKind::Mxfp8;
+    b.data.seq_len = kBlock * (p.cp > 1 ? 2 * p.cp : 1) * (p.sequence_parallel ? p.tp : 1);
+    if (m.mla.kv_rank > 0 || m.heads > 4 || b.data.seq_len > 4 * kBlock) return;
+    m.head_dim = kBlock;
+    m.embed = m.family == Family::Gpt2 || m.family == Family::Bert ? m.heads * m.head_dim : kBlock;
+    if (m.ffn > 0) m.ffn = kBlock * p.tp;
+    if (m.moe.shared_ffn > 0) m.moe.shared_ffn = kBlock * p.tp;
+    if (m.max_positions > 0) m.max_positions = b.data.seq_len + 1;
+    if (b.precision.fp8_head) {
+      const int64_t unit = kBlock * p.tp;
+      m.vocab = (m.vocab + unit - 1) / unit * unit;
+      if (b.loss.chunk > 0) b.loss.chunk = kBlock;
+    }
+    if (config::problems_of(b).empty()) r = b;
   }
 
   // The first step has fewer micro-batches than the others.

@@ -219,6 +219,74 @@ TEST(QuantizePass, ProducersMakeCodes) {
     if (n.op == &graph::kRmsNormBackward) EXPECT_EQ(n.attrs.integer("again"), 0);
 }
 
+// ---- Scales of blocks
+
+const QuantizeOptions kSquares = {.blocks = BlockScales{.size = 16, .square_weights = true}};
+
+TEST(QuantizePass, BlocksHaveFactorsAndNoState) {
+  const Graph g = quantised(kSquares);
+  EXPECT_EQ(count(g, graph::kBlockLinear), 14);
+  EXPECT_EQ(count(g, graph::kBlockLinearDx), 14);
+  EXPECT_EQ(count(g, graph::kBlockLinearDw), 14);
+  EXPECT_EQ(count(g, graph::kQuantize), 0);
+  EXPECT_FALSE(g.find(graph::kScaleState).valid());
+  EXPECT_EQ(graph::to_text(graph::parse_text(graph::to_text(g))), graph::to_text(g));
+  // Every operand of every GEMM is counted once; nothing is measured for later steps.
+  std::vector<int> rounded(g.scales.size(), 0);
+  for (const graph::StepSum& s : g.step_sums) {
+    EXPECT_NE(s.kind, graph::SumKind::Amax);
+    if (s.kind == graph::SumKind::Rounded) ++rounded[static_cast<size_t>(s.scale)];
+  }
+  EXPECT_EQ(rounded,
+            (std::vector<int>{1, 3, 3, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 3, 3, 1, 1, 1, 1, 2, 2, 1, 1, 1}));
+  for (const Node& n : g.nodes()) {
+    if (n.op != &graph::kQuantizeBlocks) continue;
+    EXPECT_EQ(n.attrs.text("format"), "e4m3");
+    EXPECT_EQ(n.attrs.integer("square"), g.value(n.inputs[0]).kind == graph::ValueKind::Param);
+  }
+}
+
+TEST(QuantizePass, SizesThatBlocksDoNotDivideStay) {
+  config::Model m = model();
+  m.ffn = 80;
+  const Graph g = quantize(build(m), {.blocks = BlockScales{.size = 32, .square_weights = true}});
+  EXPECT_EQ(count(g, graph::kBlockLinear), 8);  // of attention
+  EXPECT_EQ(count(g, graph::kLinear), 6 + 1);
+  EXPECT_THROW(quantize(build(m), {.match = {"*.ffn.*"}, .blocks = BlockScales{.size = 32}}),
+               base::UserError);
+}
+
+layout::LocalGraph local_blocks(int64_t tp) {
+  const config::Model m = model();
+  Graph g = quantize(build(m), kSquares);
+  drop_unused_codes(g);
+  config::Parallel parallel;
+  parallel.tp = tp;
+  return layout::partition(g, layout::make_layout(parallel, m));
+}
+
+// As for one scale per tensor; factors come with their codes.
+TEST(QuantizePass, BlocksArePackedIntoOneGemm) {
+  const Graph g = pack(fold(local_blocks(1), {})).graph;
+  graph::verify(g, "pack", /*local=*/true);
+  EXPECT_EQ(count(g, graph::kBlockLinear), 2 * 4);
+  EXPECT_EQ(count(g, graph::kBlockLinearDx), 2 * 4);
+  EXPECT_EQ(count(g, graph::kBlockLinearDw), 2 * 4);
+  for (const Node& n : g.nodes())
+    if (n.op == &graph::kBlockLinearDw && n.outputs.size() > 1) EXPECT_NE(n.attrs.find("parts"), nullptr);
+}
+
+TEST(QuantizePass, ShardsHoldWholeBlocks) {
+  try {
+    local_blocks(2);
+    FAIL() << "24 of the 48 ffn features are one and a half blocks";
+  } catch (const base::UserError& e) {
+    const std::string text = e.what();
+    for (const char* part : {"48 values along ffn", "24 per rank", "whole blocks of 16", "fp8_match"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
 // A shard's maximum is a part of the whole one.
 TEST(QuantizePass, MagnitudesArePartialMaxima) {
   const layout::LocalGraph local = local_of(config::RecomputeKind::None, 2);
