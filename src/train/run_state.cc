@@ -27,6 +27,7 @@ double number_of(const Json& json) {
   throw Json::type_error::create(302, "not a number: " + text, &json);
 }
 
+constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr int64_t kMostSteps = int64_t{1} << 53;  // as the manifest's own step
 
 // Reads values in the range that a run can have; anything else is a UserError that names the value.
@@ -45,22 +46,38 @@ class Values {
   int64_t field(const Json& json, const char* key, int64_t least = 0, int64_t most = INT64_MAX) const {
     return integer(json.at(key), key, least, most);
   }
-  double scalar(const std::string& name, const Json& v) const {
+  double finite(const Json& v, const std::string& name, double least = -kLargest,
+                double most = kLargest) const {
+    const double value = number_of(v);
+    if (!(value >= least && value <= most))
+      refuse(name,
+             least == -kLargest ? "a finite number"
+             : most == kLargest ? fmt::format("a finite number of at least {}", least)
+                                : fmt::format("a number from {} to {}", least, most),
+             v);
+    return value;
+  }
+  double finite_field(const Json& json, const char* key, double least, double most = kLargest) const {
+    return finite(json.at(key), key, least, most);
+  }
+  // Of the state after `step` steps, which counts no more than those.
+  double scalar(const std::string& name, const Json& v, int64_t step) const {
     const double value = number_of(v);
     if (name == program::scalars::kLossScale && !(std::isfinite(value) && value > 0))
       refuse(name, "a number above 0", v);
     for (const std::string_view count : {program::scalars::kUpdateCount, program::scalars::kSkippedInRow,
                                          program::scalars::kSkippedTotal, program::scalars::kGoodSteps})
-      if (name == count && !(value >= 0 && value <= 0x1p53 && value == std::floor(value)))
-        refuse(name, "an integer from 0 to 2^53", v);
+      if (name == count && !(value >= 0 && value <= static_cast<double>(step) && value == std::floor(value)))
+        refuse(name, fmt::format("an integer from 0 to {}, the number of steps", step), v);
     return value;
   }
 
- private:
   [[noreturn]] void refuse(const std::string& name, const std::string& expected, const Json& v) const {
     base::fail_user("{}: \"{}\" in the state of the run must be {}, got {}", source_, name, expected,
                     base::json_text(v).substr(0, 60));
   }
+
+ private:
   const std::string& source_;
 };
 
@@ -117,25 +134,34 @@ RunState parse_run_state(const Json& json, const std::string& source) {
                .version = json.at("version").get<std::string>(),
                .environment = json.value("environment", Json::object()),  // not in those of older versions
                .algorithms = json.at("gemm_algorithms").get<std::string>()};
-    for (const auto& [name, value] : json.at("scalars").items()) s.scalars[name] = values.scalar(name, value);
-    for (const Json& a : json.at("spikes"))
-      s.spikes.push_back({values.integer(a.at(0), "spikes"), number_of(a.at(1)), number_of(a.at(2))});
+    for (const auto& [name, value] : json.at("scalars").items())
+      s.scalars[name] = values.scalar(name, value, s.step);
+    int64_t before = -1;  // 0-based
+    for (const Json& a : json.at("spikes")) {
+      before = values.integer(a.at(0), "spikes", before + 1, s.step - 1);
+      s.spikes.push_back({before, values.finite(a.at(1), "spikes"), values.finite(a.at(2), "spikes", 0)});
+    }
     const Json& noise = json.at("noise");
-    s.noise = {values.integer(noise.at(0), "noise"), number_of(noise.at(1)), number_of(noise.at(2)),
-               number_of(noise.at(3))};
+    s.noise = {values.integer(noise.at(0), "noise", 0, s.step), values.finite(noise.at(1), "noise"),
+               values.finite(noise.at(2), "noise"), values.finite(noise.at(3), "noise", 0, 1)};
+    if ((s.noise.estimates > 0) != (s.noise.weight > 0))  // averages are divided by it
+      values.refuse("noise", "a number of estimates, and a weight that is 0 without one", noise);
     const Json& summary = json.at("summary");
     s.summary.steps = s.step;
     s.summary.first_loss = number_of(summary.at("first_loss"));
     s.summary.last_loss = number_of(summary.at("last_loss"));
     s.summary.tokens = values.field(summary, "tokens");
-    s.summary.seconds = number_of(summary.at("seconds"));
-    s.summary.tokens_per_s = number_of(summary.at("tokens_per_s"));
-    s.summary.skipped_steps = values.field(summary, "skipped_steps");
-    s.timed_tokens = values.field(summary, "timed_tokens");
-    s.timed_seconds = number_of(summary.at("timed_seconds"));
-    for (const Json& e : summary.at("evaluations"))
-      s.summary.evaluations.push_back({values.integer(e.at(0), "evaluations"), number_of(e.at(1)),
-                                       values.integer(e.at(2), "evaluations")});
+    s.summary.seconds = values.finite_field(summary, "seconds", 0);
+    s.summary.tokens_per_s = values.finite_field(summary, "tokens_per_s", 0);
+    s.summary.skipped_steps = values.field(summary, "skipped_steps", 0, s.step);
+    s.timed_tokens = values.field(summary, "timed_tokens", 0, s.summary.tokens);
+    s.timed_seconds = values.finite_field(summary, "timed_seconds", 0, s.summary.seconds);
+    int64_t evaluated = 0;
+    for (const Json& e : summary.at("evaluations")) {
+      evaluated = values.integer(e.at(0), "evaluations", evaluated, s.step);
+      s.summary.evaluations.push_back(
+          {evaluated, number_of(e.at(1)), values.integer(e.at(2), "evaluations")});
+    }
     s.evaluation_due = summary.value("evaluation_due", false);  // not in checkpoints of older versions
     const Json& data = json.at("data");
     s.data = {.tokens = values.field(data, "tokens"),
