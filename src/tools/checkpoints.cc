@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/plural.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/shard.h"
@@ -50,6 +51,35 @@ std::map<std::string, int64_t> bytes_by_kind(const checkpoint::Manifest& m) {
     kinds[slash == std::string::npos ? "weights" : t.info.name.substr(slash + 1)] += t.info.bytes();
   }
   return kinds;
+}
+
+// Text of a manifest, which may come from anywhere, and be piped to a terminal: it moves no cursor and adds
+// no line.
+std::string in_one_line(std::string_view text) {
+  std::string out;
+  for (const char c : base::printable(text))
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  return out;
+}
+
+// The same of JSON, which allows some control characters in its texts: U+007F to U+009F.
+std::string with_escaped_controls(std::string_view json) {
+  std::string out;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const auto first = static_cast<unsigned char>(json[i]);
+    const unsigned second = i + 1 < json.size() ? static_cast<unsigned char>(json[i + 1]) : 0;
+    const bool is_c1 = first == 0xc2 && second < 0xa0;
+    if (!is_c1 && first != 0x7f) {
+      out += json[i];
+      continue;
+    }
+    out += fmt::format("\\u{:04x}", is_c1 ? second : first);
+    i += is_c1 ? 1 : 0;
+  }
+  return out;
 }
 
 }  // namespace
@@ -94,12 +124,12 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
                                    {"shape", t.info.shape},
                                    {"pieces", t.pieces.size()}});
     }
-    return base::json_text(root, 2) + "\n";
+    return with_escaped_controls(base::json_text(root, 2)) + "\n";
   }
   const config::Recipe recipe = config::parse(state.recipe, {}, source);
   std::string text;
-  const auto line = [&](const char* label, const std::string& value) {
-    text += fmt::format("{:<12}{}\n", label, value);
+  const auto line = [&](const std::string& label, const std::string& value) {
+    text += fmt::format("{:<12}{}\n", in_one_line(label), in_one_line(value));
   };
   line("checkpoint", reader.folder().string());
   line("run", fmt::format("{}, after step {} of {}", recipe.name, m.step, recipe.run.steps));
@@ -116,11 +146,11 @@ std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
     line("host", fmt::format("{}: {}, {}", fact("host"), fact("machine"), fact("device")));
   line("data", fmt::format("{} consumed, {} per epoch", base::counted(state.sequences, "sequence"),
                            base::thousands(state.data.samples)));
-  for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind.c_str(), base::human_bytes(bytes));
+  for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind, base::human_bytes(bytes));
   line("in all", fmt::format("{} in {} tensors", base::human_bytes(m.tensor_bytes()), m.tensors.size()));
   if (tensors)
     for (const checkpoint::SavedTensor& t : m.tensors)
-      text += fmt::format("  {} {} [{}], {} piece{}\n", t.info.name, to_string(t.info.dtype),
+      text += fmt::format("  {} {} [{}], {} piece{}\n", in_one_line(t.info.name), to_string(t.info.dtype),
                           fmt::join(t.info.shape, ", "), t.pieces.size(), t.pieces.size() == 1 ? "" : "s");
   return text;
 }

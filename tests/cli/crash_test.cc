@@ -105,6 +105,70 @@ TEST(Crash, ASignalSavesAndTheSameCommandContinues) {
   }
 }
 
+// A run that was killed after it had saved checkpoints does not start again when they were moved away.
+TEST(Crash, MovedCheckpointsAreMissed) {
+  const SmallRun small;
+  {
+    test::Background run(arguments(small, "100000"));
+    while (!run.ended() && !train::RunFolder(small.run_dir()).has_saved())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    run.send(SIGKILL);
+    run.wait();
+  }
+  const base::Path here = small.run_dir() / "checkpoints", there = small / "moved";
+  const int64_t step = checkpoint::Store(here).newest().value().step;
+  const std::string command = joined(arguments(small, std::to_string(step + 1)));
+  std::filesystem::rename(here, there);
+  const std::string metrics = base::read_file(small.run_folder().metrics());
+  const test::Outcome refused = test::quintet(command);
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_CONTAINS(refused.err, "has saved checkpoints, and none is in '" + here.string() + "' any more");
+  EXPECT_EQ(base::read_file(small.run_folder().metrics()), metrics);
+  std::filesystem::rename(there, here);
+  EXPECT_EQ(test::quintet(command).code, 0);
+}
+
+// The last save of a run takes days at a byte per second, unless the process is to end.
+TEST(Crash, ASignalInTheLastSaveEndsTheBandwidthLimit) {
+  const SmallRun small;
+  std::vector<std::string> command = arguments(small, "3", 0);
+  command.insert(command.end(), {"--set", "checkpoint.bandwidth=1B"});
+  const std::string err_file = (small / "err").string();
+  test::Background run(command, err_file);
+  while (!run.ended() && checkpoint::Store(small.run_dir() / "checkpoints").list().empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(), 0) << "all steps are done";
+  EXPECT_CONTAINS(base::read_file(err_file),
+                  "the run has ended; saving its last checkpoint takes about 1 s\n");
+  checkpoint::Reader(checkpoint::Store(small.run_dir() / "checkpoints").folder_of(3)).verify();
+}
+
+// A manifest may come from anywhere: its text neither controls a terminal nor forges a line, in a pipe too.
+TEST(Checkpoint, TextOfAManifestIsShownAsText) {
+  const SmallRun small;
+  ASSERT_EQ(
+      test::quintet("train " + test::quoted(small.recipe_file().string()) + " --sample 0 --steps 1").code, 0);
+  const base::Path file = small.run_dir() / "checkpoints/step-00000001/manifest.json";
+  const std::string show = "checkpoint show " + test::quoted(small.run_dir().string());
+  const auto lines = [&] { return std::ranges::count(test::quintet(show).out, '\n'); };
+  const auto before = lines();
+  checkpoint::Manifest m = checkpoint::parse_manifest(base::read_file(file), "test");
+  m.run["version"] = "1\x1b[2J\nloss        0.0001\x7f";
+  m.run["environment"]["commit"] = "\xc2\x9b[31m";
+  base::write_file_atomically(file, to_text(m));
+  EXPECT_EQ(lines(), before);
+  for (const char* json : {"", " --json"}) {
+    const test::Outcome o = test::quintet(show + json);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.out.find_first_of("\x1b\x7f"), std::string::npos) << o.out;
+    EXPECT_EQ(o.out.find("\xc2\x9b"), std::string::npos) << o.out;
+    if (*json != '\0') {
+      EXPECT_EQ(nlohmann::json::parse(o.out).at("run").at("environment").at("commit"), "\xc2\x9b[31m");
+    }
+  }
+}
+
 TEST(Checkpoint, VerbsListShowVerifyAndPrune) {
   const SmallRun small;
   const std::string recipe = test::quoted(small.recipe_file().string()),
