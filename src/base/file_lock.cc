@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <string_view>
@@ -62,11 +63,16 @@ std::optional<FileLock> FileLock::acquire(const Path& path, const std::string& o
           "folder",
           path.string());
     }
-    // Only for messages: a full disk must not prevent the lock.
-    const std::string text = std::string(kMark) + owner;
-    if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) < 0) errno = 0;
+    lock.describe(owner);
     return lock;
   }
+}
+
+// A full disk must not prevent the lock, nor a kill leave it without a text.
+void FileLock::describe(const std::string& owner) const {
+  const std::string text = std::string(kMark) + owner;
+  const ssize_t written = ::pwrite(fd_, text.data(), text.size(), 0);
+  if (::ftruncate(fd_, std::max<ssize_t>(0, written)) != 0) errno = 0;
 }
 
 std::string FileLock::owner_of(const Path& path) {

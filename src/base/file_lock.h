@@ -19,6 +19,8 @@ class FileLock {
   static std::string owner_of(const Path& path);
 
   ~FileLock();  // removes the file
+  // Another text for owner_of().
+  void describe(const std::string& owner) const;
   // Leaves it there at the end, unlocked, as a process that is killed does.
   void leave_file() { leaves_file_ = true; }
   FileLock(FileLock&& other) noexcept;

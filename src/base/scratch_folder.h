@@ -18,4 +18,8 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
+// Whether the path is a folder, not a link to one, that belongs to this user: others may create names where
+// temporary files are.
+bool is_own_folder(const std::filesystem::path& path);
+
 }  // namespace quintet::base

@@ -341,6 +341,13 @@ std::string to_text(const Manifest& m) {
   return text + std::string(kSumKey) + sum_text(sum) + "\"\n}\n";
 }
 
+std::string read_manifest(const base::Path& file) {
+  if (const int64_t bytes = base::file_exists(file) ? base::size_of_file(file) : 0; bytes > kLargestManifest)
+    base::fail_user("'{}' is not a manifest of a checkpoint: it has {} bytes, and at most {} are read",
+                    file.string(), bytes, kLargestManifest);
+  return base::read_file(file);
+}
+
 Manifest parse_manifest(std::string_view text, const std::string& source) {
   const size_t at = text.rfind(kSumKey);
   if (at == std::string_view::npos)

@@ -43,6 +43,9 @@ struct Manifest {
 };
 
 std::string to_text(const Manifest& manifest);
+// The text of a manifest's file. UserError for one that is larger than any manifest: it would fill the memory.
+std::string read_manifest(const base::Path& file);
+inline constexpr int64_t kLargestManifest = int64_t{4} << 30;
 // `source` is for messages. UserError for anything that is not a manifest of this version, has another
 // checksum than it says, or contradicts itself. Holds no more than the result in addition to the text.
 Manifest parse_manifest(std::string_view text, const std::string& source);

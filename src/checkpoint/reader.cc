@@ -31,8 +31,7 @@ bool is_cached(const base::InputFile& file) {
 
 Reader::Reader(base::Path folder)
     : folder_(std::move(folder)),
-      manifest_(
-          parse_manifest(base::read_file(folder_ / kManifestFile), (folder_ / kManifestFile).string())) {}
+      manifest_(parse_manifest(read_manifest(folder_ / kManifestFile), (folder_ / kManifestFile).string())) {}
 
 Reader::Reader(base::Path folder, std::string_view manifest)
     : folder_(std::move(folder)), manifest_(parse_manifest(manifest, (folder_ / kManifestFile).string())) {}

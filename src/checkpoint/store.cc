@@ -18,7 +18,7 @@ std::string name_of(int64_t step) { return fmt::format("{}{:08}", kPrefix, step)
 
 // Only of names as this store writes them: other trainers have "step-1000", and what is in there is not ours
 // to prune.
-std::optional<int64_t> step_of(const std::string& name) {
+std::optional<int64_t> step_of_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   int64_t step = 0;
   const char* const end = name.data() + name.size();
@@ -33,7 +33,7 @@ std::optional<int64_t> abandoned_step_of(const std::string& name) {
   if (dash == 0 || dash == std::string::npos || dash == kAbandonedPrefix.size()) return std::nullopt;
   for (size_t i = kAbandonedPrefix.size(); i < dash; ++i)
     if (name[i] < '0' || name[i] > '9') return std::nullopt;
-  return step_of(name.substr(dash + 1));
+  return step_of_name(name.substr(dash + 1));
 }
 
 // Of a checkpoint's folder: the manifest and the shards, finished or not.
@@ -85,6 +85,8 @@ Manifest read_shards(const base::Path& folder, int64_t step, int64_t ranks, Json
 
 }  // namespace
 
+std::optional<int64_t> step_of(const base::Path& folder) { return step_of_name(folder.filename().string()); }
+
 base::Path Store::folder_of(int64_t step) const { return folder_ / name_of(step); }
 
 std::optional<int64_t> Store::latest() const {
@@ -93,7 +95,7 @@ std::optional<int64_t> Store::latest() const {
   std::string name;
   if (base::file_exists(latest) && base::size_of_file(latest) <= kLongest) name = base::read_file(latest);
   while (!name.empty() && name.back() == '\n') name.pop_back();
-  return step_of(name);
+  return step_of_name(name);
 }
 
 void Store::require_own() const {
@@ -108,10 +110,10 @@ void Store::require_own() const {
 namespace {
 
 template <class StepOf>
-std::vector<Entry> entries_of(const base::Path& folder, const StepOf& step_of_name, bool set_aside) {
+std::vector<Entry> entries_of(const base::Path& folder, const StepOf& step_in, bool set_aside) {
   std::vector<Entry> entries;
   for (const base::Path& name : base::list_folder(folder))
-    if (const auto step = step_of_name(name.string()); step && base::directory_exists(folder / name))
+    if (const auto step = step_in(name.string()); step && base::directory_exists(folder / name))
       entries.push_back({.step = *step,
                          .folder = folder / name,
                          .complete = base::file_exists(folder / name / kManifestFile),
@@ -123,7 +125,7 @@ std::vector<Entry> entries_of(const base::Path& folder, const StepOf& step_of_na
 
 }  // namespace
 
-std::vector<Entry> Store::list() const { return entries_of(folder_, step_of, false); }
+std::vector<Entry> Store::list() const { return entries_of(folder_, step_of_name, false); }
 
 std::vector<Entry> Store::abandoned() const { return entries_of(folder_, abandoned_step_of, true); }
 
@@ -153,7 +155,7 @@ void Store::commit(int64_t step, int64_t ranks, Json run, const std::vector<Tens
 
 void Store::replace_run(int64_t step, Json run) {
   const base::Path file = folder_of(step) / kManifestFile;
-  Manifest m = parse_manifest(base::read_file(file), file.string());
+  Manifest m = parse_manifest(read_manifest(file), file.string());
   m.run = std::move(run);
   base::replace_file(*files_, file, to_text(m));
 }
@@ -258,7 +260,7 @@ base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step) 
   const base::Path own = path.filename() == kManifestFile ? path.parent_path() : path;
   if (base::file_exists(own / kManifestFile)) {
     if (const std::string name = std::filesystem::absolute(own).lexically_normal().filename().string();
-        step && step_of(name) != step)
+        step && step_of_name(name) != step)
       base::fail_user("'{}' is the checkpoint {}, not that of step {}", path.string(), name, *step);
     return own;
   }

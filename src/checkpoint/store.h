@@ -66,6 +66,9 @@ class Store {
   base::FileSystem* files_;
 };
 
+// The step that a folder of a store has by its name; empty for other names.
+std::optional<int64_t> step_of(const base::Path& folder);
+
 // The checkpoint that a path names: its own folder or manifest, a store, or a run folder with a store, of
 // which it is the newest, or that of `step` if one is given. UserError with what was found instead.
 base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step = {});

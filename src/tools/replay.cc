@@ -42,8 +42,9 @@ double recorded(const nlohmann::json& record, const char* name) {
 
 train::RunState state_of(const base::Path& folder) {
   const base::Path manifest = folder / checkpoint::kManifestFile;
-  return train::parse_run_state(checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run,
-                                manifest.string());
+  return train::parse_run_state(
+      checkpoint::parse_manifest(checkpoint::read_manifest(manifest), manifest.string()).run,
+      manifest.string());
 }
 
 // What the user had allowed to change after a checkpoint.

@@ -533,13 +533,4 @@ Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
   throw base::UserError(message_of({.rank = failure->rank, .text = failures}), base::code_in(failures));
 }
 
-std::vector<base::Path> other_places(const config::Recipe& recipe, comm::World& world) {
-  int64_t stamp = base::now_ns();
-  world.world().broadcast(&stamp, 1, base::DType::I64, 0);
-  std::vector<base::Path> places;
-  for (const char* folder : {"/var/tmp", "/tmp", "/dev/shm"})
-    places.push_back(base::Path(folder) / fmt::format("quintet-{}-{}", recipe.name, stamp));
-  return places;
-}
-
 }  // namespace quintet::train

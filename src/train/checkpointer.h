@@ -107,6 +107,7 @@ class Checkpointer {
   // checkpoint.every = "auto": the seconds between saves, from the last one's cost; 0: not measured, or
   // another interval. Rank 0.
   double auto_seconds() const;
+  bool has_saved() const { return written_ns_ > 0; }  // a checkpoint that is complete
   // The frozen pieces have the values of a checkpoint in this folder: where one of its files is this rank's
   // part of them, later checkpoints link to it.
   void link_to(const checkpoint::Manifest& saved);
@@ -174,8 +175,5 @@ class Checkpointer {
   bool has_waited_ = false;     // for a save that was still in progress when the next one was due
   checkpoint::Background job_;  // last: it uses the others
 };
-
-// Where the last checkpoint goes when its folder cannot take it, by preference. Collective.
-std::vector<base::Path> other_places(const config::Recipe& recipe, comm::World& world);
 
 }  // namespace quintet::train

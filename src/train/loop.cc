@@ -19,6 +19,7 @@
 #include "program/saved_bytes.h"
 #include "train/agreement.h"
 #include "train/checkpointer.h"
+#include "train/elsewhere.h"
 #include "train/end_messages.h"
 #include "train/evaluation.h"
 #include "train/expert_report.h"
@@ -185,7 +186,13 @@ class RankLoop {
     } else {
       lock_.emplace(folder_.acquire(bytes, start_.existing));
       if (auto lock = lock_checkpoints(recipe_, start_)) checkpoint_lock_.emplace(std::move(*lock));
+      if (start_.existing == Existing::Continue) note_saved();
     }
+  }
+
+  void note_saved() {
+    if (lock_ && !has_noted_saved_) RunFolder::note_saved(*lock_);
+    has_noted_saved_ = true;
   }
 
   // Removes what this run replaces, once the state that it starts from is loaded: damage costs nothing.
@@ -551,11 +558,15 @@ class RankLoop {
   void agree_on_next() {
     const bool evaluates = is_evaluated(step_ + 1) || is_evaluated(step_ + 2);
     Checkpointer::Flags flags = checkpoints_->flags(step_seconds_, evaluates ? evaluation_seconds() : 0);
-    int32_t all[5] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due,
-                      step_seconds_ > options_.long_step_seconds};
-    world_.world().all_reduce(all, 5, DType::I32, comm::ReduceOp::Max);
+    int32_t all[6] = {options_.interrupted ? options_.interrupted() : 0, flags.busy,  flags.failed, flags.due,
+                      step_seconds_ > options_.long_step_seconds,        flags.ending};
+    world_.world().all_reduce(all, 6, DType::I32, comm::ReduceOp::Max);
     long_steps_ = all[4] != 0;
-    guard_save([&] { checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]}); });
+    const bool ending = all[0] != 0 || all[5] != 0;
+    guard_save(
+        [&] { checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3], .ending = ending}); });
+    forecast_last_save(false);
+    if (checkpoints_->has_saved()) note_saved();
     if (all[3] != 0 && !save_at_) save_at_ = started_;
     if (all[0] == 0 || step_ == recipe_.run.steps || !is_running()) return;
     result_.summary.end = RunEnd::Interrupted;
@@ -614,14 +625,10 @@ class RankLoop {
           fmt::format(". Training stopped after step {}, whose state is in {}{}", step_, last.folder.string(),
                       last.failures.empty() ? ": the same command continues" : "");
     if (!first_ || last.failures.empty()) return;
-    const RunFolder other(last.folder.parent_path().parent_path());
-    guarded([&] {
-      Recipe moved = recipe_;
-      moved.checkpoint.dir.clear();
-      other.write_recipe(moved);
-    });
+    const base::Path other = last.folder.parent_path().parent_path();
+    guarded([&] { mark_elsewhere(recipe_, other); });
     report_incomplete(fmt::format("{}; the last checkpoint is in {}: --run-dir NEW --from {} continues it",
-                                  last.failures, other.path().string(), other.path().string()));
+                                  last.failures, other.string(), other.string()));
   }
 
   const Recipe& recipe_;
@@ -641,7 +648,8 @@ class RankLoop {
   LoadAlarm alarm_;
   NoiseScale noise_;
   RunMetrics metrics_;
-  bool writes_ = false;  // rank 0, once it has taken the folder
+  bool writes_ = false;           // rank 0, once it has taken the folder
+  bool has_noted_saved_ = false;  // see RunFolder::note_saved
   std::optional<Rank> rank_;
   std::optional<checkpoint::Reader> saved_;  // the checkpoint that the run starts from, until it is loaded
   LoadPlan load_plan_;

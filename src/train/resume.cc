@@ -26,6 +26,7 @@
 #include "config/print.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpointer.h"
+#include "train/elsewhere.h"
 #include "train/end_messages.h"
 #include "train/run_metrics.h"
 
@@ -232,6 +233,13 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   if (start.state->step != manifest.step)
     base::fail_user("{} contradicts itself: step {} and {}", manifest_file.string(), manifest.step,
                     start.state->step);
+  // A folder of another step would be set aside, or replaced, by the steps that follow.
+  if (const auto named = checkpoint::step_of(folder); named && *named != manifest.step)
+    base::fail_user(
+        "'{}' is the checkpoint of step {}: a folder of that name must have that of step {}. "
+        "Rename it to '{}'",
+        folder.string(), manifest.step, *named,
+        checkpoint::Store(folder.parent_path()).folder_of(manifest.step).filename().string());
   const Recipe saved = config::parse(start.state->recipe, {}, manifest_file.string());
   if (recipe.run.steps < manifest.step)
     base::fail_user(
@@ -277,6 +285,12 @@ bool was_killed_early(const RunFolder& folder, const checkpoint::Store& store, c
   if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
   // A run removes its lock when it ends by itself, unless its state is nowhere.
   if (!base::file_exists(folder.lock())) return false;
+  if (folder.has_saved())
+    config::fail_coded(
+        config::kFolderIsFree,
+        "the run in '{}' has saved checkpoints, and none is in '{}' any more: restore them, name the folder "
+        "that has them with checkpoint.dir, or start over with --fresh, which replaces the run",
+        folder.path().string(), store.folder().string());
   std::set<base::Path> incomplete;
   for (const checkpoint::Entry& entry : store.list())
     if (!entry.complete) incomplete.insert(entry.folder);
@@ -338,6 +352,34 @@ void require_own_store(const Recipe& recipe, const checkpoint::Store& store, con
       "the checkpoints in checkpoint.dir = \"{}\" are those of the run in '{}', and this run's "
       "folder is '{}': choose another checkpoint.dir, or continue that run with --run-dir {}",
       recipe.checkpoint.dir, other, recipe.run.dir, other);
+}
+
+// Where the run in the folder has its checkpoints: with another checkpoint.dir it would start again.
+void require_store_of_run(const RunFolder& folder, const Recipe& recipe, const checkpoint::Store& store) {
+  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.facts())) return;
+  base::Path theirs;
+  try {
+    Recipe before = config::load(folder.recipe_file().string());
+    before.run.dir = recipe.run.dir;
+    theirs = checkpoint_folder(before);
+    if (!checkpoint::Store(theirs).newest()) return;
+  } catch (const base::UserError&) {
+    return;  // not a run's
+  }
+  std::error_code error;
+  if (std::filesystem::equivalent(theirs, store.folder(), error)) return;
+  config::fail_coded(config::kFolderIsFree,
+                     "the checkpoints of the run in '{}' are in '{}', and with this recipe they would be in "
+                     "'{}': set checkpoint.dir to the folder that has them, or move them; --fresh starts "
+                     "over and replaces the run",
+                     folder.path().string(), theirs.string(), store.folder().string());
+}
+
+std::string place_of(const Elsewhere& e) {
+  return fmt::format(
+      "the state of this run after step {} is in {}, because its folder could not take it: "
+      "--run-dir NEW --from {} continues from there",
+      e.step, e.folder.string(), e.folder.string());
 }
 
 // The newest checkpoint has lost its manifest: going back to an older one must be asked for.
@@ -414,10 +456,17 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
     Start start = continue_from(recipe, newest, own->folder, Existing::Continue);
     start.newest = own->step;
     if (!from.empty()) start.lines.push_back("--from has no effect: the run has a checkpoint of its own");
+    if (const auto later = find_elsewhere(recipe, own->step))
+      start.lines.push_back("warning: " + place_of(*later));
     return start;
   }
+  require_store_of_run(folder, recipe, store);
   const bool killed = was_killed_early(folder, store, recipe);
   const Existing existing = killed ? Existing::Replace : Existing::Refuse;
+  const std::optional<Elsewhere> elsewhere = from.empty() ? find_elsewhere(recipe, -1) : std::nullopt;
+  if (!killed && elsewhere && base::file_exists(folder.facts()))
+    config::fail_coded(config::kFolderIsFree, "{}. --fresh starts over and replaces the run in '{}'",
+                       place_of(*elsewhere), folder.path().string());
   folder.require_free(existing);
   Start start{.existing = existing};
   if (from.empty()) require_tokens_of_folder(recipe, options);
@@ -425,6 +474,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
   if (killed)
     start.lines.push_back(fmt::format(
         "the run in {} ended before its first checkpoint was complete: it starts again", recipe.run.dir));
+  if (elsewhere) start.lines.push_back("warning: " + place_of(*elsewhere));
   return start;
 }
 
@@ -504,7 +554,7 @@ std::string way_back(const base::Path& folder, int64_t step) {
     const base::Path file = entry.folder / checkpoint::kManifestFile;
     try {
       const RunState state = parse_run_state(
-          checkpoint::parse_manifest(base::read_file(file), file.string()).run, file.string());
+          checkpoint::parse_manifest(checkpoint::read_manifest(file), file.string()).run, file.string());
       if (!is_finite(state.summary) || skipped_in_row(state) > 0) continue;
       return fmt::format(
           "The checkpoint of step {} is from before that (loss {:.4f}). To go back to it, run the same "

@@ -25,7 +25,7 @@ struct StartOptions {
   std::vector<std::string> load = {};  // of `from`: rules by name (parse_load_rule)
   std::vector<std::string> allow;      // keys, or sections of keys, that may differ from the checkpoint's
   // How a manifest is read: it is large, and one process may read it for all (start_checks.h).
-  std::function<std::string(const base::Path& file)> read = base::read_file;
+  std::function<std::string(const base::Path& file)> read = checkpoint::read_manifest;
 };
 
 struct Start {

@@ -94,6 +94,14 @@ base::FileLock RunFolder::acquire(int64_t bytes, Existing existing) const {
   return std::move(*locked);
 }
 
+namespace {
+constexpr const char* kHasSaved = ", which has saved checkpoints";
+}
+
+void RunFolder::note_saved(const base::FileLock& lock) { lock.describe(base::process_name() + kHasSaved); }
+
+bool RunFolder::has_saved() const { return base::FileLock::owner_of(lock()).ends_with(kHasSaved); }
+
 void RunFolder::begin(const config::Recipe& recipe, Existing existing) const {
   config::Recipe written = recipe;
   written.run.dir = std::filesystem::absolute(path_).lexically_normal().string();

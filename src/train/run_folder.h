@@ -37,6 +37,10 @@ class RunFolder {
   // calls require_free again. Files of an earlier run stay as they are. The folder stays locked while the
   // result lives.
   [[nodiscard]] base::FileLock acquire(int64_t bytes, Existing existing) const;
+  // Notes in the lock's file that a checkpoint of the run is complete, and whether a run that was killed has:
+  // without one a start may begin again at step 1, and it must not if checkpoints were moved since.
+  static void note_saved(const base::FileLock& lock);
+  bool has_saved() const;
   // With the lock held and everything loaded that the run starts from: removes the files of an earlier run,
   // unless the same run goes on, and writes the recipe. A schedule file is copied into the folder and the
   // recipe refers to the copy, so the folder is self-contained.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/checksum.h"
@@ -36,7 +37,7 @@ std::string read_for_all(const base::Path& file, comm::World& world) {
   std::string text;
   std::exception_ptr failure;
   if (world.rank().value == 0) try {
-      text = base::read_file(file);
+      text = checkpoint::read_manifest(file);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -48,7 +49,7 @@ std::string read_for_all(const base::Path& file, comm::World& world) {
 std::string SharedTexts::read(const base::Path& file) {
   const auto [text, is_new] = texts_.try_emplace(file);
   if (is_new) try {
-      text->second = base::read_file(file);
+      text->second = checkpoint::read_manifest(file);
     } catch (...) {
       texts_.erase(text);
       throw;
@@ -116,7 +117,9 @@ void require_shared_folder(const base::Path& folder, const char* key, comm::Worl
 
 std::optional<base::FileLock> lock_checkpoints(const config::Recipe& recipe, const Start& start) {
   const base::Path folder = checkpoint_folder(recipe);
-  const bool is_shared = !recipe.checkpoint.dir.empty();
+  std::error_code none;
+  const bool is_run_folder = std::filesystem::equivalent(folder, recipe.run.dir, none);  // locked already
+  const bool is_shared = !recipe.checkpoint.dir.empty() && !is_run_folder;
   std::optional<base::FileLock> lock = is_shared ? base::FileLock::acquire(folder / kLockFile, recipe.run.dir)
                                                  : std::optional<base::FileLock>();
   if (is_shared && !lock) {

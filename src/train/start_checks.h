@@ -14,12 +14,12 @@
 
 namespace quintet::train {
 
-// The contents of a file, which rank 0 reads and sends to the others: a manifest of a large job, read by
-// every rank, would be terabytes. When reading fails, rank 0 throws, and the others get an empty text.
+// The text of a manifest, which rank 0 reads and sends to the others: that of a large job, read by every
+// rank, would be terabytes. When reading fails, rank 0 throws, and the others get an empty text.
 // Collective.
 std::string read_for_all(const base::Path& file, comm::World& world);
 
-// The files that rank 0 reads before the others: what they read then comes from here, as far as it has it.
+// The manifests that rank 0 reads before the others: what they read then comes from here, as far as it has it.
 class SharedTexts {
  public:
   std::string read(const base::Path& file);

@@ -303,6 +303,26 @@ TEST(LastState, GoesElsewhereWhenTheFolderCannotTakeIt) {
         result.incomplete.substr(begin, result.incomplete.find(": --run-dir") - begin));
     checkpoint::Reader(checkpoint::find_checkpoint(other.path())).verify();
     EXPECT_TRUE(base::file_exists(other.recipe_file()));
+    // The same command does not forget it: it is refused, or says what it leaves behind.
+    const std::string place = fmt::format(
+        "the state of this run after step 2 is in {0}, because its folder could not take it: "
+        "--run-dir NEW --from {0} continues from there",
+        other.path().string());
+    base::remove_file(small / "run/checkpoints");
+    EXPECT_CONTAINS(user_error([&] { small.train({"run.steps=2"}); }), place);
+    train::RunOptions fresh;
+    fresh.overwrite = true;
+    small.train({"run.steps=1"}, fresh);
+    config::Recipe recipe = small.recipe({"run.steps=4"});
+    std::vector<std::string> lines = train::plan_start(recipe, {.allow = {}}).lines;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "warning: " + place), 1);
+    small.train({"run.steps=2"});
+    lines = train::plan_start(recipe, {.allow = {}}).lines;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "warning: " + place), 0) << "the run is as far";
+    // Another run of this name has nothing there.
+    recipe.run.dir = (small / "another").string();
+    lines = train::plan_start(recipe, {.allow = {}}).lines;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "warning: " + place), 0);
     std::filesystem::remove_all(other.path());
   }
 }

@@ -160,6 +160,58 @@ TEST(Start, CheckpointsOfAnotherRunAreNotTaken) {
   EXPECT_EQ(first.train(shared + Sets{"run.steps=8"}).summary.steps, 8);
 }
 
+// Another checkpoint.dir must not hide the checkpoints of a run that was killed: it would start again.
+TEST(Start, CheckpointsInAnotherFolderAreNotPassedOver) {
+  for (const bool named : {false, true}) {
+    SCOPED_TRACE(named);
+    const SmallRun small;
+    const Sets dir = {"checkpoint.dir=\"" + (small / "other").string() + "\""};
+    small.train(named ? kSaved + dir : kSaved);
+    base::remove_file(small.run_folder().summary());
+    base::write_file_atomically(small.run_folder().lock(), "quintet lock: process 1");  // as if killed
+    const Sets now = (named ? kSaved : kSaved + dir) + Sets{"run.steps=8"};
+    const std::string theirs = (named ? small / "other" : small / "run/checkpoints").string();
+    EXPECT_CONTAINS(
+        user_error([&] { small.train(now); }),
+        "the checkpoints of the run in '" + small.run_dir().string() + "' are in '" + theirs + "'");
+    EXPECT_EQ(test::read_metrics(small.run_folder().metrics()).size(), 6u);
+    EXPECT_EQ(small.train((named ? kSaved + dir : kSaved) + Sets{"run.steps=8"}).summary.steps, 8);
+  }
+}
+
+// checkpoint.dir may be the run folder itself, which is locked once.
+TEST(Start, TheRunFolderMayHaveTheCheckpointsItself) {
+  const SmallRun small;
+  const Sets sets = kSaved + Sets{"checkpoint.dir=\"" + small.run_dir().string() + "\""};
+  EXPECT_EQ(small.train(sets).summary.steps, 6);
+  EXPECT_EQ(small.train(sets + Sets{"run.steps=8"}).summary.steps, 8);
+  EXPECT_TRUE(base::file_exists(small / "run/step-00000008/manifest.json"));
+}
+
+// A folder that was renamed to another step would be set aside by the run that continues it.
+TEST(Start, ACheckpointUnderTheNameOfAnotherStepIsRefused) {
+  const SmallRun small;
+  small.train(kSaved);
+  std::filesystem::rename(step_folder(small, 6), step_folder(small, 9));
+  const Sets longer = kSaved + Sets{"run.steps=12"};
+  EXPECT_CONTAINS(
+      user_error([&] { small.train(longer); }),
+      "step-00000009' is the checkpoint of step 6: a folder of that name must have that of step 9");
+  EXPECT_TRUE(base::directory_exists(step_folder(small, 9)));
+  std::filesystem::rename(step_folder(small, 9), step_folder(small, 6));
+  EXPECT_EQ(small.train(longer).summary.steps, 12);
+}
+
+// A file that is larger than any manifest is not read: here it has no blocks.
+TEST(Start, AManifestThatWouldFillTheMemoryIsRefused) {
+  const SmallRun small;
+  small.train(kSaved);
+  const base::Path file = step_folder(small, 6) / "manifest.json";
+  std::filesystem::resize_file(file, uint64_t{1} << 42);
+  EXPECT_CONTAINS(user_error([&] { small.train(kSaved + Sets{"run.steps=8"}); }), "is not a manifest");
+  EXPECT_CONTAINS(user_error([&] { checkpoint::Reader reader(step_folder(small, 6)); }), "at most");
+}
+
 TEST(Start, ACompleteRunIsLeftAsItIs) {
   const SmallRun small;
   small.train({"checkpoint.every=2"});
