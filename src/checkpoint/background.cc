@@ -1,5 +1,6 @@
 #include "checkpoint/background.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -69,15 +70,21 @@ RateLimit::Clock RateLimit::Clock::real() {
           }};
 }
 
-RateLimit::RateLimit(double bytes_per_second, Clock clock)
-    : rate_(bytes_per_second), clock_(std::move(clock)), begin_ns_(clock_.now_ns()) {}
+RateLimit::RateLimit(double bytes_per_second, Clock clock, Lifted lifted)
+    : rate_(bytes_per_second),
+      clock_(std::move(clock)),
+      lifted_(std::move(lifted)),
+      begin_ns_(clock_.now_ns()) {}
 
 void RateLimit::written(int64_t bytes) {
   bytes_ += bytes;
   if (rate_ <= 0) return;
-  const double due = static_cast<double>(bytes_) / rate_,
-               passed = static_cast<double>(clock_.now_ns() - begin_ns_) / 1e9;
-  if (due > passed) clock_.sleep(due - passed);
+  const double due = static_cast<double>(bytes_) / rate_;
+  const auto seconds_passed = [this] { return static_cast<double>(clock_.now_ns() - begin_ns_) / 1e9; };
+  for (double passed = seconds_passed(); passed < due && !(lifted_ && lifted_()); passed = seconds_passed()) {
+    clock_.sleep(std::min(due - passed, kMostSlept));
+    slept_ += seconds_passed() - passed;
+  }
 }
 
 }  // namespace quintet::checkpoint

@@ -43,13 +43,20 @@ class RateLimit {
     std::function<void(double seconds)> sleep;
     static Clock real();
   };
-  explicit RateLimit(double bytes_per_second, Clock clock = Clock::real());
+  // `lifted` is asked before each sleep, of kMostSlept at a time: once it is true the limit does not apply.
+  using Lifted = std::function<bool()>;
+  explicit RateLimit(double bytes_per_second, Clock clock = Clock::real(), Lifted lifted = {});
   void written(int64_t bytes);
+  double slept_seconds() const { return slept_; }
+
+  static constexpr double kMostSlept = 0.1;  // seconds
 
  private:
   double rate_;
   Clock clock_;
+  Lifted lifted_;
   int64_t begin_ns_, bytes_ = 0;
+  double slept_ = 0;
 };
 
 }  // namespace quintet::checkpoint

@@ -19,5 +19,7 @@ void set_abandonable(int64_t micro_batches);
 // of its micro-batches does, with the number of those before it and of all, and when the step has ended.
 void note_progress(int done, int all);
 void note_step_end();
+// What saving the last checkpoint takes, after the stop; `begins`: the run has ended, and it begins.
+void note_last_save(double seconds, bool begins);
 
 }  // namespace quintet::cli

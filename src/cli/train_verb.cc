@@ -95,6 +95,8 @@ int train_action(const TrainOptions& o) {
   options.provenance = provenance();
   options.console = &console;
   options.interrupted = asked_to_stop;
+  options.ending = [] { return asked_to_stop() != 0; };
+  options.on_last_save = note_last_save;
   options.on_progress = note_progress;
   options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
   if (!o.trace.empty()) options.trace = train::parse_trace_range(o.trace);

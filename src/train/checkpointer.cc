@@ -171,12 +171,27 @@ double Checkpointer::interval_seconds() const {
 }
 
 double Checkpointer::save_seconds() const {
-  if (written_ns_ > 0) return static_cast<double>(std::max(staged_ns_, written_ns_)) / kSecond;
-  double bytes = 0, rate = kAssumedRate;
+  if (save_ns_ > 0) return static_cast<double>(save_ns_) / kSecond;
+  double bytes = 0;
   for (const StatePiece& piece : pieces_) bytes += static_cast<double>(piece.saved.bytes());
-  if (const auto limit = static_cast<double>(recipe_.checkpoint.bandwidth.value); limit > 0)
-    rate = std::min(rate, limit / static_cast<double>(world_.size()));
-  return bytes / rate;
+  return bytes / kAssumedRate;
+}
+
+double Checkpointer::last_save_seconds() const {
+  const double one = save_seconds();
+  if (phase_ == Phase::Idle) return one;
+  if (recipe_.checkpoint.bandwidth.value > 0) return 2 * one;  // most of it may still be to be written
+  return one + std::max(0.0, one - static_cast<double>(base::now_ns() - begin_ns_) / kSecond);
+}
+
+// Whether a save within checkpoint.bandwidth would end after the job. Rank 0.
+bool Checkpointer::is_capped_save_late() const {
+  const auto limit = static_cast<double>(recipe_.checkpoint.bandwidth.value);
+  if (!deadline_ || limit <= 0) return false;
+  double bytes = 0;
+  for (const checkpoint::TensorInfo& t : tensors_) bytes += static_cast<double>(t.bytes());
+  return static_cast<double>(*deadline_ - base::wall_seconds() - kDeadlineMargin) <
+         save_seconds() + bytes / limit;
 }
 
 Checkpointer::Flags Checkpointer::flags(double step_seconds, double other_seconds) {
@@ -199,12 +214,13 @@ Checkpointer::Flags Checkpointer::flags(double step_seconds, double other_second
                        2 * (step_seconds + save_seconds()) + other_seconds) {
     say_("a checkpoint is saved before the job's time is over");
     deadline_.reset();
-    flags.due = 1;
+    flags.due = flags.ending = 1;
   }
   return flags;
 }
 
 void Checkpointer::advance(const Flags& reduced) {
+  if (reduced.ending != 0) hurry();
   if (phase_ == Phase::Idle || (reduced.busy != 0 && reduced.failed == 0)) return;
   if (const auto failure = next_phase()) throw SaveFailed(message_of(*failure), base::code_in(failure->text));
 }
@@ -219,8 +235,10 @@ double Checkpointer::auto_seconds() const {
 }
 
 void Checkpointer::commit(checkpoint::Store& store, int64_t step, Older older) {
+  const int64_t begin_ns = base::now_ns();
   if (before_commit_) before_commit_();
   store.commit(step, world_.size(), std::move(run_), tensors_);
+  commit_ns_ = base::now_ns() - begin_ns;
   if (&store != &store_) return;
   const std::optional<int64_t> superseded = superseded_;
   superseded_ = older == Older::Keep ? std::optional(step) : std::nullopt;
@@ -248,7 +266,8 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
   } catch (...) {
     thrown = std::current_exception();
   }
-  if (auto failure = agree(thrown)) {
+  int64_t shard_ns = shard_ns_;
+  if (auto failure = agree(thrown, &shard_ns)) {
     phase_ = Phase::Idle;
     remove_incomplete(store_, step_);
     return failure;
@@ -263,6 +282,7 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
   }
   phase_ = Phase::Idle;
   written_ns_ = base::now_ns() - begin_ns_;
+  save_ns_ = shard_ns + commit_ns_;
   say_not_pruned();
   if (first)
     say_(fmt::format(
@@ -279,12 +299,14 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
 
 // Collective check that no rank failed: the message of the lowest one that did. What is not a UserError ends
 // the job.
-std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_ptr& failure) {
+std::optional<Checkpointer::Failure> Checkpointer::agree(const std::exception_ptr& failure, int64_t* most) {
   // Ranks write at different speeds, and rank 0 alone commits: that is not a hang.
   const Patience patience(world_);
   comm::Communicator& comm = world_.world();
-  int64_t lowest = failure ? world_.size() - world_.rank().value : 0;
-  comm.all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
+  int64_t found_most[2] = {failure ? world_.size() - world_.rank().value : 0, most == nullptr ? 0 : *most};
+  comm.all_reduce(found_most, 2, DType::I64, comm::ReduceOp::Max);
+  const int64_t lowest = found_most[0];
+  if (most != nullptr) *most = found_most[1];
   if (lowest == 0) return std::nullopt;
   Failure found{.rank = world_.size() - lowest, .text = {}};
   if (world_.rank().value == found.rank) {
@@ -411,15 +433,18 @@ void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end,
 }
 
 void Checkpointer::write_shards(checkpoint::Store& store, int64_t step, bool staged, bool linked) {
+  const int64_t begin_ns = rate_clock_.now_ns();
   checkpoint::RateLimit limit(
       static_cast<double>(recipe_.checkpoint.bandwidth.value) / static_cast<double>(world_.size()),
-      rate_clock_);
+      rate_clock_, [this] { return is_hurried(); });
   store.begin(step);
   const base::Path folder = store.folder_of(step);
   const int64_t rank = world_.rank().value;
   write_shard(folder / checkpoint::shard_name(rank), 0, num_updated_, step, staged, limit);
   if (!linked && num_updated_ < pieces_.size())
     write_shard(folder / checkpoint::frozen_name(rank), num_updated_, pieces_.size(), step, staged, limit);
+  const int64_t took_ns = rate_clock_.now_ns() - begin_ns;
+  shard_ns_ = std::max<int64_t>(1, took_ns - static_cast<int64_t>(limit.slept_seconds() * kSecond));
 }
 
 void Checkpointer::save(int64_t step, Older older) {
@@ -476,23 +501,26 @@ void Checkpointer::finish() {
 std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& store, int64_t step,
                                                             Older older) {
   const bool first = world_.rank().value == 0;
-  const auto attempt = [&](const std::function<void()>& write) {
+  const auto attempt = [&](const std::function<void()>& write, int64_t* most = nullptr) {
     std::exception_ptr thrown;
     try {
       write();
     } catch (...) {
       thrown = std::current_exception();
     }
-    return agree(thrown);
+    return agree(thrown, most);
   };
   std::optional<Failure> failure = attempt([&] {
     if (first) run_ = state_();
     write_shards(store, step, false, &store == &store_ && link_frozen(step));
   });
+  int64_t shard_ns = shard_ns_;
   if (!failure)
-    failure = attempt([&] {
-      if (first) commit(store, step, older);
-    });
+    failure = attempt(
+        [&] {
+          if (first) commit(store, step, older);
+        },
+        &shard_ns);
   if (failure) {
     remove_incomplete(store, step);
     return failure;
@@ -500,6 +528,7 @@ std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& s
   if (&store == &store_ && num_updated_ < pieces_.size())
     frozen_ = store.folder_of(step) / checkpoint::frozen_name(world_.rank().value);
   written_ns_ = base::now_ns() - begin_ns_;
+  save_ns_ = shard_ns + commit_ns_;
   say_not_pruned();
   if (first)
     say_(fmt::format("checkpoint of step {} complete: {} in {}", step, store.folder_of(step).string(),
@@ -509,6 +538,9 @@ std::optional<Checkpointer::Failure> Checkpointer::try_save(checkpoint::Store& s
 
 Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
                                            const std::vector<base::Path>& elsewhere) {
+  int32_t late = world_.rank().value == 0 && is_capped_save_late() ? 1 : 0;
+  world_.world().all_reduce(&late, 1, DType::I32, comm::ReduceOp::Max);
+  if (late != 0) hurry();
   std::optional<Failure> failure;
   while (phase_ != Phase::Idle && !failure) failure = next_phase();
   if (!failure && last_step_ == step) return {.folder = store_.folder_of(step), .failures = {}};

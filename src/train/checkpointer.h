@@ -55,8 +55,13 @@ class Checkpointer {
   // Before the first step, on rank 0 with the run folder's lock held: sets aside checkpoints after `step`, or
   // removes all of them with `replace`, and removes what interrupted saves have left.
   void begin(int64_t step, bool replace);
-  // A save is made when this time comes near, in seconds since 1970. Rank 0.
+  // A save is made when this time comes near, in seconds since 1970, and from then on saves hurry(). Rank 0.
   void set_deadline(int64_t wall_seconds) { deadline_ = wall_seconds; }
+  // From now on checkpoint.bandwidth does not apply, not even to the save in progress: the process is about
+  // to be ended. Any rank, any thread.
+  void hurry() { hurries_ = true; }
+  // The same as soon as this is true. Called by the threads that write.
+  void set_ending(std::function<bool()> ending) { ending_ = std::move(ending); }
 
   // Called on rank 0 before the manifest of a checkpoint is written, in any thread: for files that must be on
   // disk by then.
@@ -65,6 +70,7 @@ class Checkpointer {
   // What a rank contributes to the flags of a step boundary; each is then the maximum over the ranks.
   struct Flags {
     int32_t busy = 0, failed = 0, due = 0;
+    int32_t ending = 0;  // the job's time is nearly over
   };
   // Only rank 0 looks at the clock. `step_seconds` is what the last step took; before the end of the job
   // there must also be time for `other_seconds`, for which training stops within two steps.
@@ -101,6 +107,9 @@ class Checkpointer {
   void set_pause(std::chrono::milliseconds pause) { pause_ = pause; }  // before the second attempt
   // By which checkpoint.bandwidth is kept; for tests.
   void set_rate_clock(checkpoint::RateLimit::Clock clock) { rate_clock_ = std::move(clock); }
+  // How long save_last() would take now if it came at once: until the save in progress is complete, and as
+  // long as one without checkpoint.bandwidth takes. Rank 0.
+  double last_save_seconds() const;
   int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   // The step of the checkpoint that the run continues, and how it was saved.
   void set_last_step(int64_t step, Older older = Older::Prune);
@@ -125,7 +134,10 @@ class Checkpointer {
     std::string text;
   };
   std::optional<Failure> next_phase();
-  std::optional<Failure> agree(const std::exception_ptr& failure);
+  // `most` becomes the maximum over the ranks.
+  std::optional<Failure> agree(const std::exception_ptr& failure, int64_t* most = nullptr);
+  bool is_hurried() const { return hurries_ || (ending_ && ending_()); }
+  bool is_capped_save_late() const;
   std::string message_of(const Failure& failure) const;
   void remove_incomplete(checkpoint::Store& store, int64_t step);
   std::optional<Failure> try_save(checkpoint::Store& store, int64_t step, Older older);
@@ -138,7 +150,8 @@ class Checkpointer {
   void write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
                    checkpoint::RateLimit& limit);
   double interval_seconds() const;  // between saves by time; 0: none
-  double save_seconds() const;      // that a save takes: the last one's time, before it an estimate
+  // That a save takes without checkpoint.bandwidth: as the last one, before it an estimate from its size.
+  double save_seconds() const;
 
   Rank& rank_;
   comm::World& world_;
@@ -167,7 +180,12 @@ class Checkpointer {
   double cost_seconds_ = 0;             // of the last save, to training
   double step_seconds_ = 0;             // of the last step before it
   bool measures_next_ = false;          // the step in progress is the one beside the copy
+  std::atomic<int64_t> shard_ns_ = 0;   // that this rank worked for its shards in the last save
+  std::atomic<int64_t> commit_ns_ = 0;  // and rank 0 for the manifest
+  int64_t save_ns_ = 0;                 // both, of the slowest rank; 0: not measured
   std::optional<int64_t> deadline_;
+  std::atomic<bool> hurries_ = false;
+  std::function<bool()> ending_;
   std::chrono::milliseconds pause_{2000};  // a full disk may have been cleared by then
   checkpoint::RateLimit::Clock rate_clock_ = checkpoint::RateLimit::Clock::real();
   checkpoint::Json run_;

@@ -127,6 +127,7 @@ class RankLoop {
         options_.files != nullptr ? *options_.files : base::FileSystem::real(),
         staged ? program::saved_bytes(rank_->compiled().program) : 0);
     if (first_) checkpoints_->set_before_commit([this] { metrics_.sync(); });
+    checkpoints_->set_ending(options_.ending);
     if (peers)
       peers_.emplace(*rank_, world_, peer_copies_, ranks_here_, checkpoints_->peer_staging(),
                      checkpoints_->staging_bytes());
@@ -162,6 +163,7 @@ class RankLoop {
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
                                                                       .done_before = step_,
                                                                       .every = recipe_.run.log_every});
+    forecast_last_save(false);
     result_.recipe = recipe_;
     result_.is_first = first_;
     result_.summary.name = recipe_.name;
@@ -362,7 +364,12 @@ class RankLoop {
     int32_t signal = options_.interrupted();
     world_.world().all_reduce(&signal, 1, DType::I32, comm::ReduceOp::Max);
     if (signal != 0) result_.signal = signal;
+    if (signal != 0) checkpoints_->hurry();
     return signal != 0;
+  }
+
+  void forecast_last_save(bool begins) const {
+    if (first_ && options_.on_last_save) options_.on_last_save(checkpoints_->last_save_seconds(), begins);
   }
 
   // The run ends with the state of the last complete step.
@@ -612,6 +619,7 @@ class RankLoop {
   void save_last() {
     places_ = gather_places(world_, data_, data_.train.position(step_));
     const std::vector<base::Path> elsewhere = other_places(recipe_, world_);
+    forecast_last_save(true);
     const Checkpointer::Last last = [&] {
       try {
         return checkpoints_->save_last(step_, older(), elsewhere);

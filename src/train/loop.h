@@ -42,8 +42,14 @@ struct RunOptions {
   // cleanly. The state that is then saved is that of the last complete step.
   std::function<int()> interrupted;
   double long_step_seconds = 0.5;  // a stop waits for the end of a shorter step
+  // Whether this process was asked to stop. Called by threads that write a checkpoint, which then ignore
+  // checkpoint.bandwidth.
+  std::function<bool()> ending = {};
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
   std::function<void(int64_t step, const StepResult& result)> on_step = {};
+  // Called by rank 0 before the first step and after each one with the seconds that the last save would take
+  // if the run ended now, and with `begins` when that save begins.
+  std::function<void(double seconds, bool begins)> on_last_save = {};
   // Called on every rank when a step begins (0, 0), and on CPUs when a pass over one of its micro-batches
   // does, with the number of those before it and of all.
   std::function<void(int done, int all)> on_progress = {};

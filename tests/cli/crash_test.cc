@@ -1,4 +1,5 @@
 // Runs that are killed at random moments and started again.
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>

@@ -611,14 +611,25 @@ TEST(SavedState, ASaveIsDueBeforeTheJobEnds) {
   });
 }
 
-// The first save is as large as any: before it was measured, its time follows from its size.
-TEST(SavedState, ASlowFirstSaveIsDueEarlier) {
-  const config::Recipe recipe = recipe_of({"checkpoint.bandwidth=\"1kB\""});
+// A save that takes long is due earlier, by what the last one took.
+TEST(SavedState, ASlowSaveIsDueEarlier) {
+  class SlowFiles : public base::FileSystem {
+    void sync(int, const base::Path&) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    void sync_directory(const base::Path&) override {}
+  } slow;
+  const test::TempFolder folder;
+  config::Recipe recipe = recipe_of({});
+  recipe.checkpoint.dir = folder.path().string();
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(recipe, world, {});
     train::Checkpointer checkpoints(
-        rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {});
+        rank, world, recipe, [] { return to_json(train::RunState{}); }, [](const std::string&) {}, slow);
     checkpoints.set_deadline(base::wall_seconds() + 100);
+    EXPECT_EQ(checkpoints.flags(0.01).due, 0);
+    checkpoints.save(1);
+    checkpoints.set_deadline(base::wall_seconds() + 30 + 2);  // two saves take 3 s
     EXPECT_EQ(checkpoints.flags(0.01).due, 1);
   });
 }

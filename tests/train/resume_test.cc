@@ -658,11 +658,25 @@ TEST(Resume, ACheckpointIsSavedBeforeTheJobEnds) {
     ASSERT_EQ(::setenv("SLURM_JOB_END_TIME", fmt::format("{}", base::wall_seconds() + seconds).c_str(), 1),
               0);
     const SmallRun small;
-    small.train({"checkpoint.every=1000", "checkpoint.keep=9"});
+    // From then on checkpoint.bandwidth has no effect: this save, and the last, would take days.
+    small.train({"checkpoint.every=1000", "checkpoint.keep=9",
+                 seconds < 30 ? "checkpoint.bandwidth=\"1B\"" : "checkpoint.bandwidth=0"});
     ::unsetenv("SLURM_JOB_END_TIME");
     const auto entries = checkpoint::Store(small / "run/checkpoints").list();
     ASSERT_EQ(entries.size(), seconds < 30 ? 2u : 1u) << "and the last state";
     EXPECT_LE(entries.front().step, seconds < 30 ? 3 : 6);
+  }
+}
+
+// Nor has it for a stop: the save in progress and the last one would take days.
+TEST(Resume, AStopDoesNotWaitForTheBandwidth) {
+  for (const Sets& layout : {test::kOneRank, Sets{}}) {
+    const SmallRun small;
+    const train::RunResult result =
+        small.train(layout + Sets{"checkpoint.bandwidth=\"1B\"", "checkpoint.every=3"}, stop_after(4));
+    EXPECT_EQ(result.summary.end, train::RunEnd::Interrupted);
+    for (const int64_t step : {3, 4})
+      checkpoint::Reader(checkpoint::Store(small / "run/checkpoints").folder_of(step)).verify();
   }
 }
 
