@@ -43,7 +43,7 @@ struct Manifest {
 };
 
 std::string to_text(const Manifest& manifest);
-// The text of a manifest's file. UserError for one that is larger than any manifest: it would fill the memory.
+// The text of a manifest's file. UserError for a file that is too large to be one.
 std::string read_manifest(const base::Path& file);
 inline constexpr int64_t kLargestManifest = int64_t{4} << 30;
 // `source` is for messages. UserError for anything that is not a manifest of this version, has another

@@ -52,7 +52,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 
 int64_t seconds_of(int64_t ns) { return ns > 0 ? (ns + kSecondNs - 1) / kSecondNs : 1; }
 
-// When the run will end, in lines of less than 80 columns: a handler cannot ask for the width of the terminal.
+// When the run will end, in lines of less than 80 columns: a handler cannot ask for the terminal's width.
 Note note_of_stop() {
   Note note;
   const int64_t save = save_ns.load();

@@ -19,7 +19,7 @@ namespace quintet::train {
 // Collective.
 std::string read_for_all(const base::Path& file, comm::World& world);
 
-// The manifests that rank 0 reads before the others: what they read then comes from here, as far as it has it.
+// The manifests that rank 0 reads before the others: what they read then comes from here where it has it.
 class SharedTexts {
  public:
   std::string read(const base::Path& file);

@@ -118,7 +118,7 @@ TEST(SaveCosts, ASaveBeforeTheEndIgnoresTheBandwidth) {
     }
 }
 
-// How long a stop takes, and how early a save is made before a job ends, follow from the time of the last save
+// How long a stop takes and how early a job's last save is made follow from the time of the last save
 // without what it slept for checkpoint.bandwidth.
 TEST(SaveCosts, ASaveIsExpectedToTakeAsLongAsTheLastOneWithoutItsBandwidth) {
   static constexpr auto kFlush = std::chrono::milliseconds(400);
