@@ -103,39 +103,34 @@ double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, in
   return most;
 }
 
-// Bytes held by micro-batches in flight on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
-// many slots as it has micro-batches in flight (program/slots.h).
+// Bytes held by micro-batches in flight on a rank. Of every stretch (a chunk's F to B, F to W, B to W) a
+// micro-batch holds a slot (program/slots.h); the most that they hold at once, whatever shares the bytes of
+// the others.
 struct InFlightBytes {
   int64_t bytes = 0;
   bool alone = true;  // at most one in flight: bytes are then shared by lifetime instead
 };
 
 InFlightBytes in_flight_bytes(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
-  struct Count {
-    int now = 0, most = 0;
-    void begin() { most = std::max(most, ++now); }
-    void end() { --now; }
-  };
-  std::vector<Count> f_to_b(static_cast<size_t>(s.chunks)), f_to_w = f_to_b, b_to_w = f_to_b;
-  Count any;
+  InFlightBytes out;
+  int64_t held = 0, one = 0;
+  int any = 0, most = 0;
   for (const schedule::Action& a : s.ranks[static_cast<size_t>(rank)]) {
-    const auto c = static_cast<size_t>(a.chunk);
+    const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, a.chunk))];
     using schedule::Kind;
-    if (a.kind == Kind::F) f_to_b[c].begin(), f_to_w[c].begin(), any.begin();
-    if (a.kind == Kind::B || a.kind == Kind::BW) b_to_w[c].begin(), f_to_b[c].end();
-    if (a.kind == Kind::W || a.kind == Kind::BW) f_to_w[c].end(), b_to_w[c].end(), any.end();
+    if (a.kind == Kind::F) {
+      held += stage.kept + stage.kept_for_w;
+      most = std::max(most, ++any);
+      one = std::max(one, stage.kept + stage.kept_for_w);
+    }
+    if (a.kind == Kind::B || a.kind == Kind::BW) held += stage.left_for_w;
+    out.bytes = std::max(out.bytes, held);
+    if (a.kind == Kind::B || a.kind == Kind::BW) held -= stage.kept;
+    if (a.kind == Kind::W || a.kind == Kind::BW) held -= stage.kept_for_w + stage.left_for_w, --any;
   }
-  InFlightBytes out{.alone = any.most <= s.chunks};
-  for (int c = 0; c < s.chunks; ++c) {
-    const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, c))];
-    const auto at = static_cast<size_t>(c);
-    // With one micro-batch in flight, a stretch may reuse the bytes of another that has ended.
-    if (out.alone)
-      out.bytes = std::max(out.bytes, stage.kept + stage.kept_for_w);
-    else
-      out.bytes += f_to_b[at].most * stage.kept + f_to_w[at].most * stage.kept_for_w +
-                   b_to_w[at].most * stage.left_for_w;
-  }
+  out.alone = most <= s.chunks;
+  // With one micro-batch in flight, a stretch may reuse the bytes of another that has ended.
+  if (out.alone) out.bytes = one;
   return out;
 }
 
@@ -310,9 +305,8 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       least = std::max(kept + t->scratch_bytes, kept - head + inner);
       likely = kept + t->scratch_bytes + gathered + passes;
     } else if (schedule) {
-      // With several micro-batches in flight, body-local buffers share no bytes with kept ones.
       const InFlightBytes held = in_flight_bytes(*schedule, static_cast<int>(rank), stages);
-      least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
+      least = held.bytes;
       likely = held.bytes + passing + passes;
     } else {
       least = kept / p.chunks;
