@@ -91,8 +91,10 @@ if [ ${#missing[@]} -gt 0 ]; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
   install() {
-    "${as_root[@]}" apt-get update -q &&
-      "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+    # Another apt-get may be at work: wait for it, five minutes at most.
+    "${as_root[@]}" apt-get update -q -o Acquire::Retries=3 &&
+      "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "${missing[@]}"
   }
   if ! install >"$log" 2>&1; then
     tail -n 20 "$log" >&2
