@@ -269,6 +269,7 @@ std::optional<Checkpointer::Failure> Checkpointer::next_phase() {
   int64_t shard_ns = shard_ns_;
   if (auto failure = agree(thrown, &shard_ns)) {
     phase_ = Phase::Idle;
+    last_step_ = -1;
     remove_incomplete(store_, step_);
     return failure;
   }
@@ -461,8 +462,10 @@ void Checkpointer::save(int64_t step, Older older) {
   }
   step_ = last_step_ = step;
   if (staging_.empty()) {
-    if (const auto failure = try_save(store_, step, older))
+    if (const auto failure = try_save(store_, step, older)) {
+      last_step_ = -1;
       throw SaveFailed(message_of(*failure), base::code_in(failure->text));
+    }
     return;
   }
   older_ = older;
@@ -543,7 +546,7 @@ Checkpointer::Last Checkpointer::save_last(int64_t step, Older older,
   if (late != 0) hurry();
   std::optional<Failure> failure;
   while (phase_ != Phase::Idle && !failure) failure = next_phase();
-  if (!failure && last_step_ == step) return {.folder = store_.folder_of(step), .failures = {}};
+  if (last_step_ == step) return {.folder = store_.folder_of(step), .failures = {}};
   begin_ns_ = last_ns_ = base::now_ns();
   step_ = last_step_ = step;
   std::string failures;

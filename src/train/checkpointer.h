@@ -110,7 +110,6 @@ class Checkpointer {
   // How long save_last() would take now if it came at once: until the save in progress is complete, and as
   // long as one without checkpoint.bandwidth takes. Rank 0.
   double last_save_seconds() const;
-  int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
   // The step of the checkpoint that the run continues, and how it was saved.
   void set_last_step(int64_t step, Older older = Older::Prune);
   // checkpoint.every = "auto": the seconds between saves, from the last one's cost; 0: not measured, or
@@ -170,7 +169,8 @@ class Checkpointer {
   std::atomic<size_t> num_staged_ = 0;  // pieces of the save in progress; kNotStaged: the copy has failed
   base::Path frozen_;                   // a file of the frozen pieces that is complete; empty: none yet
   Phase phase_ = Phase::Idle;
-  int64_t step_ = 0, last_step_ = -1;
+  int64_t step_ = 0;
+  int64_t last_step_ = -1;  // of the last save that was started and has not failed, or was loaded; -1: none
   Older older_ = Older::Prune;         // of the save in progress
   std::optional<int64_t> superseded_;  // the checkpoint that was saved with Older::Keep; rank 0's job
   int64_t last_ns_ = 0;                // when the last save was started

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -373,6 +374,30 @@ TEST(LastState, AFailedSaveLosesNoStep) {
                 tensors_of((returns ? store : small / "second/checkpoints") / "step-00000012"));
     if (!returns) std::filesystem::remove_all(other);
   }
+}
+
+// The same of a save before a job's time limit, which is written directly where checkpoint.every is off.
+TEST(LastState, AFailedSaveBeforeTheJobEndsLosesNoStep) {
+  class FullOnce : public QuickFiles {
+    void write(int file, const base::Path& path, int64_t at, std::span<const std::byte> bytes) override {
+      if (!was_full_.exchange(true)) base::fail_writing("write", path, ENOSPC);
+      FileSystem::write(file, path, at, bytes);
+    }
+    std::atomic<bool> was_full_ = false;
+  } files;
+  const SmallRun small;
+  train::RunOptions options;
+  options.files = &files;
+  ASSERT_EQ(::setenv("SLURM_JOB_END_TIME", fmt::format("{}", base::wall_seconds() + 20).c_str(), 1), 0);
+  const train::RunResult result = small.train({}, options);
+  ::unsetenv("SLURM_JOB_END_TIME");
+  EXPECT_EQ(result.summary.end, train::RunEnd::SaveFailed);
+  EXPECT_CONTAINS(result.message, "No space left");
+  const auto newest = checkpoint::Store(small / "run/checkpoints").newest();
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, result.summary.steps);
+  EXPECT_CONTAINS(result.message, "whose state is in " + newest->folder.string());
+  checkpoint::Reader(newest->folder).verify();
 }
 
 }  // namespace
