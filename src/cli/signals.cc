@@ -14,6 +14,10 @@ namespace quintet::cli {
 namespace {
 
 std::atomic<int> asked{0};
+std::atomic<int64_t> asked_ns{0};  // when
+// Of one request: timeout(1) signals the process and then its group, and launchers pass on what a terminal
+// sends as well.
+constexpr int64_t kSameRequestNs = 500'000'000;
 // When the last step ended, and how long it took; 0 before the first has.
 std::atomic<int64_t> step_end_ns{0}, step_ns{0};
 // When the step in progress began, 0 before the first has; its passes over micro-batches, finished and all.
@@ -94,11 +98,13 @@ void on_signal(int number) {
   const int saved = errno;
   int none = 0;
   if (asked.compare_exchange_strong(none, number)) {
+    asked_ns = base::now_ns();
     Note note = note_of_stop();
     note.add(number == SIGINT ? "\npress Ctrl-C again to stop immediately\n"
                               : "\na second signal stops immediately\n");
     note.write();
-  } else if (number != SIGHUP) {  // a closing terminal may send several
+  } else if (number != SIGHUP &&  // a closing terminal may send several
+             base::now_ns() - asked_ns > kSameRequestNs) {
     ::signal(number, SIG_DFL);
     ::raise(number);
   }
