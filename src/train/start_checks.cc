@@ -23,12 +23,24 @@ using base::DType;
 namespace {
 
 constexpr const char* kLockFile = ".lock";  // in checkpoint.dir
+// Of the file by which ranks know that they share a folder.
+constexpr std::string_view kTokenPrefix = ".seen-";
 
 void broadcast(std::string& text, comm::World& world) {
   auto size = static_cast<int64_t>(text.size());
   world.world().broadcast(&size, 1, DType::I64, 0);
   text.resize(static_cast<size_t>(size));
   if (size > 0) world.world().broadcast(text.data(), size, DType::U8, 0);
+}
+
+// Of starts that were killed.
+void remove_leftovers(const base::Path& folder) {
+  for (const base::Path& name : base::list_folder(folder)) {
+    const std::string text = name.string();
+    if (text.starts_with(kTokenPrefix) && text.find_first_of("0123456789") == kTokenPrefix.size())
+      base::remove_file(folder / name);
+  }
+  base::remove_partial_files(folder, {"probe"});
 }
 
 }  // namespace
@@ -94,11 +106,12 @@ void require_shared_folder(const base::Path& folder, const char* key, comm::Worl
   const bool is_first = world.rank().value == 0;
   int64_t stamp = base::now_ns();
   world.world().broadcast(&stamp, 1, DType::I64, 0);
-  const base::Path token = folder / fmt::format(".seen-{}", stamp);
+  const base::Path token = folder / fmt::format("{}{}", kTokenPrefix, stamp);
   std::exception_ptr failure;
   try {
     if (is_first) {
       base::require_writable_directory(folder);
+      remove_leftovers(folder);
       base::write_file_atomically(token, "");
     }
   } catch (...) {

@@ -1,5 +1,6 @@
 // Starts that must not take the wrong state, and saves that must not lose the right one.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <functional>
@@ -210,6 +211,34 @@ TEST(Start, AManifestThatWouldFillTheMemoryIsRefused) {
   std::filesystem::resize_file(file, uint64_t{1} << 42);
   EXPECT_CONTAINS(user_error([&] { small.train(kSaved + Sets{"run.steps=8"}); }), "is not a manifest");
   EXPECT_CONTAINS(user_error([&] { checkpoint::Reader reader(step_folder(small, 6)); }), "at most");
+}
+
+// A process that was killed in the middle of a write leaves a file under another name.
+TEST(Start, WhatKilledStartsLeaveIsRemoved) {
+  const SmallRun small;
+  small.train(kSaved);
+  const base::Path store = small / "run/checkpoints";
+  const std::vector<base::Path> left = {store / ".seen-17", store / ".seen-17.5.0.partial",
+                                        store / "probe.5.0.partial", small / "run/probe.5.0.partial",
+                                        small / "run/metrics.jsonl.5.1.partial"},
+                                others = {store / ".seen-by-me", small / "run/thesis.partial"};
+  for (const base::Path& file : left) base::write_file_atomically(file, "");
+  for (const base::Path& file : others) base::write_file_atomically(file, "mine");
+  EXPECT_EQ(small.train(kSaved + Sets{"run.steps=8"}).summary.steps, 8);
+  for (const base::Path& file : left) EXPECT_FALSE(base::file_exists(file)) << file;
+  for (const base::Path& file : others) EXPECT_EQ(base::read_file(file), "mine") << file;
+}
+
+// Opening a pipe waits for a reader that may never come.
+TEST(Start, APipeInPlaceOfTheMetricsIsRefused) {
+  const SmallRun small;
+  small.train(kSaved);
+  const base::Path metrics = small.run_folder().metrics();
+  base::remove_file(metrics);
+  ASSERT_EQ(::mkfifo(metrics.c_str(), 0600), 0);
+  EXPECT_CONTAINS(user_error([&] { small.train(kSaved + Sets{"run.steps=8"}); }), "is not a regular file");
+  base::remove_file(metrics);
+  EXPECT_EQ(small.train(kSaved + Sets{"run.steps=8"}).summary.steps, 8);
 }
 
 TEST(Start, ACompleteRunIsLeftAsItIs) {
