@@ -251,7 +251,7 @@ class Reader {
     if (interval)
       field = *interval;
     else
-      wrong(key, node, kIntervalWords, "\"10min\"");
+      wrong(key, node, kIntervalWords, nearest_interval(node.value<std::string>().value_or(text_of(node))));
   }
   void read(const char* key, const toml::node& node, std::vector<BatchStage>& field) {
     const auto refuse = [&](const std::string& why) {

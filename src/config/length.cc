@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -97,6 +98,35 @@ std::string interval_text(const SaveInterval& interval) {
   for (const TimeUnit& u : kTimeUnits)
     if (interval.value % u.seconds == 0) return fmt::format("{}{}", interval.value / u.seconds, u.name);
   return {};
+}
+
+std::string nearest_interval(std::string_view text) {
+  constexpr const char* kExample = "\"10min\"";
+  constexpr std::array<TimeUnit, 5> kUnits = {{{"d", 86400}, {"h", 3600}, {"min", 60}, {"m", 60}, {"s", 1}}};
+  const auto nearest = [](double value, double least) {
+    return static_cast<int64_t>(std::clamp(std::round(value), least, static_cast<double>(kLongestInterval)));
+  };
+  if (text.starts_with("auto")) return "\"auto\"";
+  double seconds = 0;
+  for (bool is_first = true; !text.empty(); is_first = false) {
+    skip_space(text);
+    double number = 0;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    if (error != std::errc()) return kExample;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    skip_space(text);
+    if (text.empty() && is_first) return fmt::format("{}", nearest(number, 0));  // steps
+    const size_t letters = std::min(text.find_first_of("0123456789. "), text.size());
+    const auto unit = std::find_if(kUnits.begin(), kUnits.end(),
+                                   [&](const TimeUnit& u) { return u.name == text.substr(0, letters); });
+    if (unit == kUnits.end()) return kExample;
+    seconds += number * static_cast<double>(unit->seconds);
+    text.remove_prefix(letters);
+    skip_space(text);
+  }
+  if (seconds <= 0) return kExample;
+  return fmt::format("\"{}\"", interval_text({SaveInterval::Unit::Seconds, nearest(seconds, 1)}));
 }
 
 }  // namespace quintet::config

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/file.h"
@@ -264,6 +265,32 @@ TEST(Recipe, CheckpointIntervalsAreReadAndPrinted) {
        {SaveInterval{Unit::Seconds, 61}, SaveInterval{Unit::Seconds, 120}, SaveInterval{Unit::Steps, 1},
         SaveInterval{Unit::Seconds, 3600}, SaveInterval{Unit::Auto, 0}})
     EXPECT_EQ(parse_interval(interval_text(interval)), interval) << interval_text(interval);
+}
+
+TEST(Recipe, TheNearestCheckpointIntervalIsNamed) {
+  for (const auto& [given, nearest] :
+       std::map<std::string, std::string>{{"\"1.5min\"", "\"90s\""},
+                                          {"\"1h30min\"", "\"90min\""},
+                                          {"\"2 d\"", "\"48h\""},
+                                          {"\" 10min \"", "\"10min\""},
+                                          {"\"0.2s\"", "\"1s\""},
+                                          {"\"99999999999999h\"", "\"1073741824s\""},
+                                          {"\"automatic\"", "\"auto\""},
+                                          {"\"5\"", "5"},
+                                          {"-3", "0"},
+                                          {"1.5", "2"},
+                                          {"9223372036854775807", "1073741824"},
+                                          {"\"0s\"", "\"10min\""},
+                                          {"\"-1min\"", "\"10min\""},
+                                          {"\"3 weeks\"", "\"10min\""},
+                                          {"\"min\"", "\"10min\""},
+                                          {"true", "\"10min\""},
+                                          {"[5]", "\"10min\""}}) {
+    SCOPED_TRACE(given);
+    const std::string message = test::user_error(
+        [&, &given = given] { parse("name = \"x\"\n[checkpoint]\nevery = " + given + "\n", {}, "recipe"); });
+    EXPECT_CONTAINS(message, "; nearest: " + nearest + " [");
+  }
 }
 
 // Stages end with whole steps, and every step begins where the one before ended.
