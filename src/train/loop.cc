@@ -132,6 +132,9 @@ class RankLoop {
       peers_.emplace(*rank_, world_, peer_copies_, ranks_here_, checkpoints_->peer_staging(),
                      checkpoints_->staging_bytes());
     if (first_) {
+      // Before checks of the disk: after a full one they say where the last state is.
+      if (talks()) options_.console->clear_live();
+      for (const std::string& line : start_.lines) say(line);
       checkpoint::Store(checkpoint_folder(recipe_)).require_own();
       if (!recipe_.checkpoint.dir.empty() && !options_.dry_run)
         base::require_writable_directory(checkpoint_folder(recipe_));
@@ -143,8 +146,6 @@ class RankLoop {
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
       facts.disabled_passes = to_string(options_.disabled_passes);
       facts.copies_bytes = copies_bytes();
-      if (talks()) options_.console->clear_live();
-      for (const std::string& line : start_.lines) say(line);
       if (start_.state)
         if (const std::string line = other_bits_line(*start_.state, run_state()); !line.empty()) say(line);
       for (const std::string& note : load_plan_.notes) say(note);

@@ -256,10 +256,13 @@ Start continue_from(Recipe& recipe, const StartOptions& options, const base::Pat
   if (existing == Existing::Continue) {
     const base::Path metrics = RunFolder(recipe.run.dir).metrics();
     const int64_t last = last_recorded_step(metrics);
-    if (last > manifest.step)
+    const int64_t repeated = std::min(last, recipe.run.steps) - manifest.step;
+    if (repeated > 0)
       start.lines.push_back(fmt::format("{} after the checkpoint, {} to {}, {} repeated",
-                                        base::counted(last - manifest.step, "step"), manifest.step + 1, last,
-                                        last - manifest.step == 1 ? "is" : "are"));
+                                        base::counted(repeated, "step"), manifest.step + 1,
+                                        manifest.step + repeated, repeated == 1 ? "is" : "are"));
+    if (last > recipe.run.steps)
+      start.lines.push_back(fmt::format("the records after step {} are left out", recipe.run.steps));
     if (last < manifest.step)
       start.lines.push_back(
           fmt::format("warning: '{}' {}: the records of steps {} to {} are lost", metrics.string(),
@@ -533,7 +536,7 @@ void require_same_data(const Start& start, const DataIdentity& now) {
   const DataIdentity& saved = start.state->data;
   if (now == saved) return;
   base::fail_user(
-      "the data have changed since {} was saved: {} tokens in {} ({}), then {} in {} ({}). Restore "
+      "the data have changed since {} was saved: now {} tokens in {} ({}), then {} in {} ({}). Restore "
       "them, continue nevertheless with --allow data.path, or start over with --fresh, which replaces the "
       "run",
       start.checkpoint.string(), base::thousands(now.tokens), base::counted(now.documents, "document"),
