@@ -3,9 +3,10 @@
 
     bench/checkpoints.py --quintet build/quintet [--dir FOLDER] [--ranks 2] [--rounds 5] [--saves 100] > figures.json
 
-Rounds of Quintet, of fio through the system's cache and of fio around it (O_DIRECT) alternate, so that all meet the same other load;
-shares are of the faster fio. Cached loads are beside fio that finds the files in the system's memory. The first save and load of a
-process does not count. Then 100 saves in one process, with the resident memory during them.
+Quintet, fio through the system's cache, fio around it (O_DIRECT) and fio around it with eight blocks in flight per file (libaio)
+alternate, each first in another round, so that all meet the same other load; shares are of the fastest fio. Cached loads are beside fio
+that finds the files in the system's memory. The first save and load of a process does not count. Then 100 saves in one process, with
+the resident memory during them.
 Needs fio (tools/setup.sh --bench).
 """
 import argparse
@@ -43,11 +44,16 @@ threads = 1
 """
 
 
-def fio(folder, ranks, size, mode, direct, invalidate=True):
+IN_FLIGHT = 8
+KINDS = {"fio": ["--ioengine=psync", "--direct=0"], "fio_direct": ["--ioengine=psync", "--direct=1"],
+         "fio_queued": ["--ioengine=libaio", "--direct=1", f"--iodepth={IN_FLIGHT}"]}
+
+
+def fio(folder, ranks, size, mode, kind, invalidate=True):
     """Seconds in which fio writes and flushes, or reads, one file of `size` bytes per rank, in blocks of 8 MiB, and its CPU seconds."""
     command = ["fio", "--name=shard", f"--directory={folder}", f"--rw={mode}", "--bs=8M", f"--size={size >> 12 << 12}",
-               f"--numjobs={ranks}", "--ioengine=psync", "--group_reporting", "--output-format=json", "--fallocate=none",
-               "--thread", f"--invalidate={int(invalidate)}", f"--direct={int(direct)}"]
+               f"--numjobs={ranks}", "--group_reporting", "--output-format=json", "--fallocate=none", "--thread",
+               f"--invalidate={int(invalidate)}"] + KINDS[kind]
     if mode == "write":
         command += ["--end_fsync=1", "--create_on_open=1", "--overwrite=0"]
     out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -125,21 +131,30 @@ def main():
             file.write(RECIPE.format(ranks=options.ranks, layers=options.layers))
         bench = [options.quintet, "bench", "checkpoint", recipe, "--dir", os.path.join(work, "saved"), "--json"]
         rounds = []
-        size = 1 << 30
-        for _ in range(options.rounds):
-            warm(work, size)
+
+        def save_and_load(row):
             # The first round touches memory for the first time: the second one counts.
             one = json.loads(subprocess.run(bench + ["--rounds", "2"], check=True, capture_output=True, text=True).stdout)
-            size = one["bytes"]
-            row = dict(one["rounds"][1])
-            for name, direct in (("fio", False), ("fio_direct", True)):
+            row.update(one["rounds"][1])
+            return one
+
+        one = save_and_load({})
+        size = one["bytes"]
+        names = ["quintet", *KINDS]
+        for number in range(options.rounds):
+            row = {}
+            # Another one is first in every round: a disk may allow a burst after a pause.
+            for name in names[number % len(names):] + names[:number % len(names)]:
+                warm(work, size)
+                if name == "quintet":
+                    one = save_and_load(row)
+                    continue
                 folder = os.path.join(work, "fio")
                 os.mkdir(folder)
-                warm(work, size)
                 for mode in ("write", "read"):
-                    row[f"{name}_{mode}"], row[f"{name}_{mode}_cpu"] = fio(folder, options.ranks, size // options.ranks, mode, direct)
-                if not direct:  # what it has just read is in memory
-                    row["fio_cached_read"], _ = fio(folder, options.ranks, size // options.ranks, "read", False, invalidate=False)
+                    row[f"{name}_{mode}"], row[f"{name}_{mode}_cpu"] = fio(folder, options.ranks, size // options.ranks, mode, name)
+                if name == "fio":  # what it has just read is in memory
+                    row["fio_cached_read"], _ = fio(folder, options.ranks, size // options.ranks, "read", name, invalidate=False)
                 shutil.rmtree(folder)
             row["load_average"] = os.getloadavg()[0]
             rounds.append(row)
@@ -151,13 +166,13 @@ def main():
                   "stop_seconds": median["stop"], "memcpy_seconds": median["memcpy"],
                   "stop_beyond_memcpy_seconds": statistics.median(r["stop"] - r["memcpy"] for r in rounds), "copy_bytes_per_s_of_one_piece": one["link_bytes_per_s"]}
         for ours, theirs in (("save", "write"), ("load", "read")):
-            fastest = min(median[f"fio_{theirs}"], median[f"fio_direct_{theirs}"])  # what the disk sustains
+            fastest = min(median[f"{name}_{theirs}"] for name in KINDS)  # what the disk sustains
             result["bytes_per_s"][ours] = size / median[ours]
             result["bytes_per_s"][f"fio_{theirs}"] = size / fastest
             result["share_of_fio"][ours] = fastest / median[ours]
             # Both meet other load of the machine at the same time.
             result["share_of_fio"][f"{ours}_median_of_rounds"] = statistics.median(
-                min(r[f"fio_{theirs}"], r[f"fio_direct_{theirs}"]) / r[ours] for r in rounds)
+                min(r[f"{name}_{theirs}"] for name in KINDS) / r[ours] for r in rounds)
         result["share_of_fio"]["load_cached"] = median["fio_cached_read"] / median["load_cached"]
         if options.saves:
             result["saves"] = memory_of_saves(options, work)
