@@ -37,6 +37,11 @@ std::optional<FileLock> FileLock::acquire(const Path& path, const std::string& o
   while (true) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) fail_lock(path, errno);
+    if (struct stat info; ::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+      ::close(fd);
+      fail_user("cannot lock '{}': it is not a regular file; move it away, or choose another folder",
+                path.string());
+    }
     FileLock lock(path, fd);
     int error = 0;
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0 && (error = errno) == EINTR) error = 0;

@@ -15,6 +15,26 @@ void require_writable_file(const char* option, const Path& path) {
   AtomicFile probe(path);  // never committed
 }
 
+std::string_view obstacle_at(const Path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  switch (fs::status(path, error).type()) {
+    case fs::file_type::directory:
+      return "a folder";
+    case fs::file_type::fifo:
+      return "a pipe";
+    case fs::file_type::socket:
+      return "a socket";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "a device";
+    case fs::file_type::not_found:
+      return fs::is_symlink(fs::symlink_status(path, error)) ? "a link to nothing" : "";
+    default:
+      return {};
+  }
+}
+
 void require_page_file(const char* option, const Path& path) {
   require_writable_file(option, path);
   if (!file_exists(path)) return;

@@ -1,6 +1,8 @@
 // Checks of output paths, made before the work whose result they receive.
 #pragma once
 
+#include <string_view>
+
 #include "base/file.h"
 
 namespace quintet::base {
@@ -8,6 +10,10 @@ namespace quintet::base {
 // UserError, naming `option`, unless a file can be written at `path`: its folder exists and is writable, and
 // `path` is free or a regular file. Leaves nothing behind.
 void require_writable_file(const char* option, const Path& path);
+
+// What stands at `path` where no file can be written: "a folder", "a pipe", "a socket", "a device" or "a link
+// to nothing". Empty where there is nothing, a regular file, or a link to one.
+std::string_view obstacle_at(const Path& path);
 
 // In every page, chart and trace, near its start.
 inline constexpr std::string_view kPageMark = "Made by Quintet";

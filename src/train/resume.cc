@@ -435,6 +435,7 @@ Start plan_start(Recipe& recipe, const StartOptions& options) {
         config::kFolderIsFree, "the run folder '{}'{} is a file: choose another folder with --run-dir",
         folder.path().string(),
         nearest == folder.path() ? "" : fmt::format(" cannot be created: '{}'", nearest.string()));
+  folder.require_only_files();
   const checkpoint::Store store(checkpoint_folder(recipe));
   const base::Path from =
       options.from.empty() ? base::Path() : folder_itself(find_checkpoint(options.from, options.step));

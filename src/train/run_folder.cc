@@ -63,6 +63,17 @@ void RunFolder::require_free(Existing existing) const {
       found, found.find(',') == std::string::npos ? "it" : "them");
 }
 
+void RunFolder::require_only_files() const {
+  std::vector<base::Path> files = results();
+  files.insert(files.end(), {recipe_file(), algorithms(), lock()});
+  for (const base::Path& file : files)
+    if (const std::string_view what = base::obstacle_at(file); !what.empty())
+      config::fail_coded(config::kFolderIsFree,
+                         "'{}' is {}, and this run would write a file there: move it away, or choose another "
+                         "folder with --run-dir",
+                         file.string(), what);
+}
+
 void RunFolder::require_room(int64_t bytes) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
     config::fail_coded(

@@ -29,6 +29,9 @@ class RunFolder {
   // UserError when the folder contains a file that a run would replace and `existing` is Refuse: an earlier
   // run's, or one of the user's that has the same name. Changes nothing on disk.
   void require_free(Existing existing) const;
+  // UserError when something that is not a file has the name of one that a run writes here: a folder, a pipe
+  // that nobody reads, a link to nothing.
+  void require_only_files() const;
   // UserError unless the folder's disk has space for `bytes`.
   void require_room(int64_t bytes) const;
   // UserError unless the folder exists and is writable, or can be created. Leaves nothing behind.

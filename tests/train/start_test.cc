@@ -55,6 +55,28 @@ TEST(Start, AFolderInsideACheckpointStaysWhenItIsPruned) {
     EXPECT_EQ(entry.complete, entry.step > 4) << entry.folder;
 }
 
+// A run that continued opened the pipe and waited for a reader, and a signal did not end that.
+TEST(Start, APipeUnderANameOfTheRunIsRefusedHoweverItStarts) {
+  const SmallRun small;
+  small.train(kSaved);
+  const train::RunFolder folder = small.run_folder();
+  for (const base::Path& file : {folder.metrics(), folder.summary(), folder.report(), folder.lock()}) {
+    SCOPED_TRACE(file);
+    const std::string text = base::file_exists(file) ? base::read_file(file) : "";
+    base::remove_file(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    for (const bool overwrite : {false, true}) {
+      config::Recipe recipe = small.recipe(kSaved + Sets{"run.steps=8"});
+      EXPECT_CONTAINS(user_error([&] { train::plan_start(recipe, {.overwrite = overwrite, .allow = {}}); }),
+                      file.string() + "' is a pipe");
+    }
+    EXPECT_TRUE(std::filesystem::is_fifo(file));
+    base::remove_file(file);
+    if (!text.empty()) base::write_file_atomically(file, text);
+  }
+  EXPECT_EQ(small.train(kSaved + Sets{"run.steps=8"}).summary.steps, 8);
+}
+
 TEST(Start, ALatestCheckpointWithoutItsManifestIsNotPassedOver) {
   const SmallRun small;
   small.train(kSaved);
