@@ -234,12 +234,14 @@ FileWalk walk_files(const Path& root, const std::function<bool(const Path&)>& en
         walk.files.push_back(entry->path());
       } else if (is_link && !fs::exists(entry->path(), ignored)) {
         walk.dangling.push_back(entry->path());
+      } else if (entry->is_other(ignored)) {
+        walk.special.push_back(entry->path());
       }
     }
     const bool vanished = folder != root && error == std::errc::no_such_file_or_directory;
     if (error && !vanished) fail_reading("list folder", folder, error.value());
   }
-  for (auto* list : {&walk.files, &walk.linked_folders, &walk.dangling})
+  for (auto* list : {&walk.files, &walk.linked_folders, &walk.dangling, &walk.special})
     std::sort(list->begin(), list->end());
   return walk;
 }
@@ -327,7 +329,14 @@ void remove_partial_files(const Path& folder, std::initializer_list<const char*>
 }
 
 AppendFile::AppendFile(const Path& path, Start start) : path_(path) {
-  fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND | (start == Start::Empty ? O_TRUNC : 0), 0644);
+  // Without O_NONBLOCK, opening a pipe waits for a reader that may never come.
+  fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | (start == Start::Empty ? O_TRUNC : 0),
+                  0644);
+  struct stat info;
+  if ((fd_ < 0 && errno == ENXIO) || (fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISFIFO(info.st_mode))) {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    fail_user("cannot write '{}': it is a pipe, not a regular file", path.string());
+  }
   if (fd_ < 0) fail_writing("open for writing", path_, errno);
 }
 

@@ -13,6 +13,7 @@ struct FileWalk {
   std::vector<Path>
       linked_folders;          // links to folders, which are not followed, so there are no cycles; sorted
   std::vector<Path> dangling;  // links to nothing; sorted
+  std::vector<Path> special;   // pipes, sockets and devices; sorted
 };
 
 // `enter` as of list_files.

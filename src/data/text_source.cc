@@ -138,6 +138,7 @@ std::string Reading::skipped() const {
   add_named(linked_folders, "link to a folder", "links to folders");
   add(names, "file by its name", "files by their names");
   add(dangling, "link to nothing", "links to nothing");
+  add(special, "pipe or device", "pipes or devices");
   add(token_files, "token file", "token files");
   add(other, "file of another kind", "files of other kinds");
   add(binary, "binary file", "binary files");
@@ -195,7 +196,11 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading, con
   for (const base::Path& link : walk.linked_folders)
     (is_skipped(skip, path, link, true) ? r.folders : r.linked_folders)
         .push_back(link.lexically_relative(path).string());
-  for (const base::Path& link : walk.dangling) ++(is_skipped(skip, path, link, false) ? r.names : r.dangling);
+  const auto count = [&](const std::vector<base::Path>& left_out, int64_t& number) {
+    for (const base::Path& file : left_out) ++(is_skipped(skip, path, file, false) ? r.names : number);
+  };
+  count(walk.dangling, r.dangling);
+  count(walk.special, r.special);
   std::erase_if(walk.files, [&](const base::Path& file) {
     const bool name = is_skipped(skip, path, file, false) || is_pointer(file),
                tokens = !name && is_token_file(file);

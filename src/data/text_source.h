@@ -32,7 +32,7 @@ struct Reading {
   std::vector<std::string> folders;         // skipped by data.skip
   int64_t names = 0;                        // files skipped by it
   std::vector<std::string> linked_folders;  // not followed
-  int64_t dangling = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
+  int64_t dangling = 0, special = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
   int64_t other = 0;         // of a folder of conversations: files of other kinds
   int64_t plain_arrays = 0;  // read as text: arrays of JSON whose objects lack the field of the text
   int64_t damaged = 0;       // records

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 
 #include "base/file_lock.h"
+#include "base/file_walk.h"
 #include "base/output_path.h"
 #include "base/temp_folder.h"
 
@@ -77,6 +79,34 @@ TEST(File, PipesAndDevicesAreRefusedAtOnce) {
   EXPECT_CONTAINS(user_error([&] { read_file(fifo); }), "it is a pipe, not a regular file");
   EXPECT_CONTAINS(user_error([] { read_file("/dev/zero"); }), "it is a device, not a regular file");
   EXPECT_CONTAINS(user_error([&] { MappedFile{fifo}; }), "not a regular file");
+}
+
+// Opening a pipe to append would wait for a reader, and a lock would be removed with its pipe.
+TEST(File, PipesAreNeitherWrittenNorLocked) {
+  const TempFolder folder;
+  const Path fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const auto start : {AppendFile::Start::Empty, AppendFile::Start::AtEnd})
+    EXPECT_CONTAINS(user_error([&] { AppendFile(fifo, start); }), "it is a pipe, not a regular file");
+  const int reader = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_CONTAINS(user_error([&] { AppendFile(fifo, AppendFile::Start::AtEnd); }), "it is a pipe");
+  ::close(reader);
+  EXPECT_CONTAINS(user_error([&] { FileLock::acquire(fifo, "me"); }), "not a regular file");
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+}
+
+TEST(File, ObstaclesAreNamed) {
+  const TempFolder folder;
+  write_file_atomically(folder / "file", "x");
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink(folder / "file", folder / "link");
+  std::filesystem::create_symlink(folder / "none", folder / "dangling");
+  for (const Path& free : {folder / "file", folder / "link", folder / "none", folder / "file/below"})
+    EXPECT_EQ(obstacle_at(free), "") << free;
+  EXPECT_EQ(obstacle_at(folder.path()), "a folder");
+  EXPECT_EQ(obstacle_at(folder / "fifo"), "a pipe");
+  EXPECT_EQ(obstacle_at("/dev/null"), "a device");
+  EXPECT_EQ(obstacle_at(folder / "dangling"), "a link to nothing");
 }
 
 TEST(File, LocksExcludeAndEndWithTheirHolder) {
@@ -266,6 +296,11 @@ TEST(File, ListsSortedWithoutFollowingLinksToFolders) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a/x", "a/y", "b/skip/q", "b/z", "c"}));
   const auto some = list_files(folder.path(), [](const Path& p) { return p.filename() != "skip"; });
   EXPECT_EQ(some.size(), 4u);
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", folder / "null");
+  const FileWalk walk = walk_files(folder.path());
+  EXPECT_EQ(walk.dangling, std::vector<Path>{folder / "dangling"});
+  EXPECT_EQ(walk.special, (std::vector<Path>{folder / "fifo", folder / "null"}));
 }
 
 TEST(File, FreeSpaceLooksAtTheNearestParent) {
