@@ -34,7 +34,12 @@ size_t utf8_length(std::string_view text, bool& cut) {
 bool is_control(std::string_view character) {
   const auto first = static_cast<uint8_t>(character[0]);
   if (character.size() == 1) return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
-  return character.size() == 2 && first == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0;
+  const auto second = static_cast<uint8_t>(character[1]);
+  if (character.size() == 2) return first == 0xC2 && second < 0xA0;
+  if (character.size() != 3 || first != 0xE2) return false;
+  const auto third = static_cast<uint8_t>(character[2]);
+  return (second == 0x80 && third >= 0xAA && third <= 0xAE) ||
+         (second == 0x81 && third >= 0xA6 && third <= 0xA9);
 }
 
 void escape(std::string_view bytes, std::string& out) {

@@ -63,6 +63,10 @@ std::string lower_case(std::string_view text) {
 }
 
 int edit_distance(std::string_view a, std::string_view b) {
+  // Texts of such different lengths are no misspelling of each other, whatever they contain.
+  constexpr size_t kFar = 64;
+  const size_t apart = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
+  if (apart > kFar) return static_cast<int>(std::min(apart, size_t{1} << 30));
   // Three rows of the table: the current one, the previous one, and the one before that for swaps of
   // neighbours.
   std::vector<int> older(b.size() + 1), last(b.size() + 1), row(b.size() + 1);

@@ -43,6 +43,13 @@ void wrap_line(std::string_view line, size_t width, size_t indent, bool break_wo
 
 }  // namespace
 
+std::string shortened(std::string_view text, size_t columns) {
+  // Without counting a megabyte: a character has at most 4 bytes.
+  if (text.size() <= columns || (text.size() <= 4 * columns && columns_of(text) <= columns))
+    return std::string(text);
+  return std::string(first_columns(text, columns - 3)) + "...";
+}
+
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }

@@ -12,6 +12,9 @@ size_t columns_of(std::string_view text);
 // The longest prefix of at most `columns` columns; never splits a character.
 std::string_view first_columns(std::string_view text, size_t columns);
 
+// The text, or as much of it as fits into `columns` columns with "..." at its end.
+std::string shortened(std::string_view text, size_t columns);
+
 // Breaks lines at spaces so that none has more than `width` columns; a longer word, such as a path, has a
 // line of its own, or is broken with `break_words`.
 // Lines after the first of each input line start with `indent` spaces. Breaks in the text stay.

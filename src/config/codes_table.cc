@@ -31,8 +31,9 @@ constexpr ProblemCode kCodes[] = {
     {"Q1014", "paths are relative to the recipe",
      "Paths in a recipe are relative to the recipe's folder, so that it works from any working directory; "
      "paths in --set are relative to the working directory."},
-    {"Q1015", "run.dir is not empty",
-     "run.dir names the folder that the run writes to. Without the key it is runs/NAME."},
+    {"Q1015", "run.dir and checkpoint.dir name folders",
+     "run.dir names the folder that the run writes to; without the key it is runs/NAME. checkpoint.dir names "
+     "another one for the checkpoints. An empty name is mostly a shell variable without a value."},
     {"Q1016", "name is a valid file name",
      "The name of a run is used as a folder name: letters, digits, '-', '_' and '.'.", "name=\"a/b\"",
      "name=\"a-b\""},

@@ -5,7 +5,12 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/wrap.h"
+
 namespace quintet::config {
+namespace {
+constexpr size_t kShownColumns = 200;
+}
 
 std::string text_of(const toml::node& node) {
   std::ostringstream out;
@@ -22,7 +27,7 @@ std::string text_of(const toml::node& node) {
       const bool looks_whole = number.find_first_not_of("-0123456789") == std::string::npos;
       out << number << (looks_whole ? ".0" : "");  // a number that is not an integer must not look like one
     } else if constexpr (toml::is_string<decltype(n)>)
-      out << '"' << n.get() << '"';
+      out << '"' << base::shortened(n.get(), kShownColumns) << '"';
     else
       out << n;
   });

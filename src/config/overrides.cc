@@ -52,6 +52,10 @@ void apply_override(toml::table& tree, const std::string& text) {
   if (!named)
     fail_coded(kOverridesAreKeyValue, "--set {}: expected key=value, for example --set parallel.tp=2", text);
 
+  constexpr size_t kMaxParts = 32;  // the deepest key has 4
+  if (path.size() > kMaxParts)
+    fail_coded(kOverridesAreKeyValue, "--set: a key has {} parts; a recipe has keys of at most {}",
+               path.size(), kMaxParts);
   toml::table* table = &tree;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     if (!table->contains(path[i])) table->insert(path[i], toml::table{});

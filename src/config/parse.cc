@@ -42,7 +42,12 @@ void set_place(Problem& problem, const toml::source_region& at, std::string_view
   problem.source = text.substr(0, text.find_first_of("\r\n"));
 }
 
+constexpr int kMaxKeyParts = 32;  // the deepest key has 4
+
 toml::table parse_tree(std::string_view text, const std::string& source) {
+  if (const int parts = most_key_parts(text); parts > kMaxKeyParts)
+    fail_coded(kIsToml, "{}: a key has {} parts; a recipe has keys of at most {}", source, parts,
+               kMaxKeyParts);
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
@@ -85,12 +90,20 @@ const KnownKeys& known_keys() {
   return kKnown;
 }
 
+// "[model]" for "modell"; empty when no section is near.
+std::string nearest_section(const std::string& key) {
+  const std::set<std::string>& sections = known_keys().sections;
+  const std::string near = nearest_key(key, {sections.begin(), sections.end()});
+  return near.empty() ? near : fmt::format("[{}]", near);
+}
+
 void add_unknown(Report& report, const std::string& key) {
   std::string near;
   if (report.problems().size() < kMaxProblems) {  // the others are only counted
     near = key_elsewhere(key);
     if (near.empty()) near = answer_elsewhere(key);
     if (near.empty()) near = nearest_key(key, known_keys().keys);
+    if (near.empty()) near = nearest_section(key);
   }
   report.add("every key is known", key, "is not a recipe key", near);
 }
@@ -122,6 +135,19 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
       add_unknown(report, key);
     }
   }
+}
+
+// A key that is given under another name, or in what should be a section, is not missing as well.
+void spare_meant_keys(const Leaves& leaves, Report& report) {
+  const KnownKeys& known = known_keys();
+  std::vector<std::string> meant;
+  for (const Problem& p : report.problems()) {
+    if (known.all.contains(p.nearest) && !leaves.contains(p.nearest)) meant.push_back(p.nearest);
+    if (!known.sections.contains(p.key)) continue;
+    for (const std::string& key : known.keys)
+      if (key.starts_with(p.key + ".")) meant.push_back(key);
+  }
+  for (std::string& key : meant) report.spoil(std::move(key));
 }
 
 // optimizer.freeze = ["a*", "b"] became groups without updates: the message spells the same patterns out.
@@ -240,6 +266,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   Leaves leaves;
   Places places;
   flatten(tree, "", leaves, report, places);
+  spare_meant_keys(leaves, report);
   refuse_unsupported_keys(leaves, report);
 
   Recipe recipe;
@@ -264,7 +291,8 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
       const auto leaf = leaves.find(key);
       return leaf != leaves.end() && leaf->second->source().begin.line > 0;
     };
-    place_paths(recipe, *folder, in_file, leaves.contains("run.dir"), report);
+    const auto in_override = [&](const char* key) { return leaves.contains(key) && !in_file(key); };
+    place_paths(recipe, *folder, in_file, in_override, report);
   }
   fill_in(recipe, report);
   neutralise_derived(recipe, report, idle);

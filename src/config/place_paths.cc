@@ -15,8 +15,12 @@ std::string with_home(const std::string& path) {
   return home.empty() ? path : home + path.substr(1);
 }
 
+namespace {
+constexpr const char* kNamedRule = "run.dir and checkpoint.dir name folders";
+}
+
 void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(const char* key)>& in_file,
-                 bool has_run_dir, Report& report) {
+                 const std::function<bool(const char* key)>& in_override, Report& report) {
   namespace fs = std::filesystem;
   const auto absolute = [&](const char* key, const std::string& text) {
     if (text.empty()) return text;  // reported by a rule
@@ -24,7 +28,9 @@ void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(c
     const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
     // The likeliest mistake, reported before "no data": the path is relative to the working directory.
     const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");
-    if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed) && fs::exists(path))
+    std::error_code none;
+    if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed, none) &&
+        fs::exists(path, none))
       report.add(
           "paths are relative to the recipe", key,
           fmt::format("\"{}\" is relative to the recipe's folder, where it does not exist; it exists in "
@@ -46,14 +52,17 @@ void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(c
       file.find('/') != std::string::npos || file.ends_with(".jinja"))
     file = absolute("data.chat.template", file);
   if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
-  if (has_run_dir) {
-    if (r.run.dir.empty())
-      report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
+  constexpr const char* kEmpty = "is empty; it must name a folder";
+  if (in_file("run.dir") || in_override("run.dir")) {
+    if (r.run.dir.empty()) report.add(kNamedRule, "run.dir", kEmpty, "leave it out");
     r.run.dir = absolute("run.dir", r.run.dir);
     if (!r.run.dir.empty() && fs::path(r.run.dir).relative_path().empty())  // "//" too
-      report.add("run.dir is not empty", "run.dir",
-                 "is \"/\", the root of all files; it must name a folder of its own", "leave it out");
+      report.add(kNamedRule, "run.dir", "is \"/\", the root of all files; it must name a folder of its own",
+                 "leave it out");
   }
+  // Resolved recipes have an empty one for the run folder; in --set it is a shell variable without a value.
+  if (in_override("checkpoint.dir") && r.checkpoint.dir.empty())
+    report.add(kNamedRule, "checkpoint.dir", kEmpty, "leave it out");
   r.checkpoint.dir = absolute("checkpoint.dir", r.checkpoint.dir);
   if (const auto file = schedule_file(r.parallel.schedule); file && !file->empty())
     r.parallel.schedule = "file:" + absolute("parallel.schedule", *file);

@@ -13,8 +13,9 @@ namespace quintet::config {
 std::string with_home(const std::string& path);
 
 // Makes the paths of a recipe absolute. Those of keys that stand in the recipe's file are relative to its
-// folder, those of overrides to the working directory. has_run_dir: run.dir was given.
+// folder, those of overrides to the working directory.
 void place_paths(Recipe& recipe, const base::Path& folder,
-                 const std::function<bool(const char* key)>& in_file, bool has_run_dir, Report& report);
+                 const std::function<bool(const char* key)>& in_file,
+                 const std::function<bool(const char* key)>& in_override, Report& report);
 
 }  // namespace quintet::config

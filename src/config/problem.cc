@@ -8,6 +8,8 @@
 namespace quintet::config {
 namespace {
 
+constexpr size_t kMaxKeyColumns = 100;  // far longer than any key of a recipe
+
 std::string message_of(const std::string& source, const std::vector<Problem>& problems) {
   std::string text =
       fmt::format("{}: {} {}", source, problems.size(), problems.size() == 1 ? "problem" : "problems");
@@ -31,7 +33,7 @@ std::string message_of(const std::string& source, const std::vector<Problem>& pr
 }  // namespace
 
 std::string to_string(const Problem& problem) {
-  std::string text = problem.key;
+  std::string text = base::shortened(problem.key, kMaxKeyColumns);
   if (problem.line > 0) text += fmt::format(" (line {})", problem.line);
   text += ": " + problem.rule;
   if (!problem.nearest.empty()) text += "; nearest: " + problem.nearest;

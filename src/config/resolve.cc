@@ -12,6 +12,7 @@
 #include "config/axis_order.h"
 #include "config/batch_ramp.h"
 #include "config/context_parallel.h"
+#include "config/key_docs.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -174,6 +175,14 @@ struct LimitChecker {
   Report& report;
 
   void check(const std::string& key, double value, const Limits& limits, bool integer) {
+    check(key, value, limits, integer, fmt::format("{}", value));
+  }
+  // Integers are shown as they were given: 2^63 - 1 is no double.
+  void check(const std::string& key, int64_t value, const Limits& limits) {
+    check(key, static_cast<double>(value), limits, true, fmt::format("{}", value));
+  }
+  void check(const std::string& key, double value, const Limits& limits, bool integer,
+             const std::string& seen) {
     if (!report.usable(key) || limits.contains(value)) return;
     if (which == Keys::Given && !given(key)) return;
     if (value == 0 && !given(key)) {
@@ -181,18 +190,16 @@ struct LimitChecker {
       return;
     }
     report.add("numbers are within limits", key,
-               fmt::format("must be {}, got {}", text_of(limits, integer), value),
-               nearest_in(limits, value, integer));
+               fmt::format("must be {}, got {}", text_of(limits, integer), seen),
+               nearest_in(key, limits, value, integer));
   }
 
-  void operator()(const char* key, const int64_t& value, const Limits& limits) {
-    check(key, static_cast<double>(value), limits, true);
-  }
+  void operator()(const char* key, const int64_t& value, const Limits& limits) { check(key, value, limits); }
   void operator()(const char* key, const double& value, const Limits& limits) {
     check(key, value, limits, false);
   }
   void operator()(const char* key, const std::vector<int64_t>& values, const Limits& limits) {
-    for (const int64_t value : values) check(key, static_cast<double>(value), limits, true);
+    for (const int64_t value : values) check(key, value, limits);
   }
   void operator()(const char* key, const std::vector<double>& values, const Limits& limits) {
     for (const double value : values) check(key, value, limits, false);
@@ -208,7 +215,7 @@ struct LimitChecker {
   void operator()(const char* key, const std::vector<BatchStage>& stages) {
     for (const BatchStage& stage : stages) {
       (*this)(key, stage.until);
-      check(key, static_cast<double>(stage.global), count_from(1), true);
+      check(key, stage.global, count_from(1));
     }
   }
   template <class E>
@@ -227,10 +234,13 @@ struct LimitChecker {
     if (limits.max == kUnbounded) return text;
     return text + fmt::format("{} {}", limits.open_max ? " and below" : " and at most", limits.max);
   }
-  static std::string nearest_in(const Limits& limits, double value, bool integer) {
+  // Where no number is nearest, the one that the documentation gives as an example.
+  static std::string nearest_in(const std::string& key, const Limits& limits, double value, bool integer) {
     if (!std::isfinite(value) || (value <= limits.min && limits.open_min) ||
-        (value >= limits.max && limits.open_max))
-      return {};
+        (value >= limits.max && limits.open_max)) {
+      const KeyFacts* facts = find_key(key);
+      return facts == nullptr ? std::string() : facts->example;
+    }
     if (integer) return fmt::format("{}", static_cast<int64_t>(std::clamp(value, limits.min, limits.max)));
     return fmt::format("{}", std::clamp(value, limits.min, limits.max));
   }

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/wrap.h"
 #include "config/presets.h"
 #include "config/rule.h"
 #include "config/tokenizer_size.h"
+#include "config/toml_text.h"
 #include "config/validate.h"
 
 namespace quintet::config {
@@ -15,16 +17,18 @@ namespace {
 
 void name_is_a_file_name(const Recipe& r, const Fail& fail) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
-  if (!r.name.empty() && r.name[0] != '.' && std::all_of(r.name.begin(), r.name.end(), plain)) return;
+  constexpr size_t kLongest = 100;  // file systems take 255 bytes, and names of files are made from it
+  if (!r.name.empty() && r.name.size() <= kLongest && r.name[0] != '.' &&
+      std::all_of(r.name.begin(), r.name.end(), plain))
+    return;
   std::string better;
-  for (const unsigned char c : r.name)
+  for (const unsigned char c : std::string_view(r.name).substr(0, kLongest))
     better += plain(c) && !(better.empty() && c == '.') ? static_cast<char>(c) : '-';
   fail("name",
-       fmt::format(
-           "is used as a folder name: use letters, digits, '-', '_' and '.', not starting with '.'; got "
-           "\"{}\"",
-           r.name),
-       fmt::format("\"{}\"", better.empty() ? "run" : better));
+       fmt::format("is used as a folder name: use at most {} letters, digits, '-', '_' and '.', not starting "
+                   "with '.'; got {}",
+                   kLongest, toml_text(base::shortened(r.name, 2 * kLongest))),
+       fmt::format("\"{}\"", better.find_first_not_of("-.") == std::string::npos ? "run" : better));
 }
 
 void preset_exists(const Recipe& r, const Fail& fail) {

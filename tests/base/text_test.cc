@@ -62,6 +62,7 @@ TEST(Text, EditDistance) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("mirco", "micro"), 1);  // a swap of neighbours is one edit
   EXPECT_EQ(edit_distance("same", "same"), 0);
+  EXPECT_EQ(edit_distance(std::string(100'000'000, 'a'), "aaa"), 99'999'997) << "known without looking at it";
 }
 
 TEST(Text, NearestWord) {
@@ -79,6 +80,9 @@ TEST(Text, PrintableHasNoControlCharacters) {
   EXPECT_EQ(printable("plain\ttext\n\u00e9\u4e16\U0001F600"), "plain\ttext\n\u00e9\u4e16\U0001F600");
   EXPECT_EQ(printable("\x1b[31mred\x07\x7f\r"), "\\x1b[31mred\\x07\\x7f\\x0d");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "a C1 control as UTF-8";
+  EXPECT_EQ(printable("a\u202egnp"), "a\\xe2\\x80\\xaegnp") << "shown as a file that ends in png";
+  EXPECT_EQ(printable("\u2066\u2069"), "\\xe2\\x81\\xa6\\xe2\\x81\\xa9");
+  EXPECT_EQ(printable("\u2029\u202f\u2065\u206a"), "\u2029\u202f\u2065\u206a") << "their neighbours";
   EXPECT_EQ(printable("\x9b\xff\xc0\x80"), "\\x9b\\xff\\xc0\\x80");
   // Overlong forms of ESC, U+009B and others, surrogates, and what follows U+10FFFF are no characters.
   for (const std::string bytes : {"\xe0\x80\x9b[31m", "\xe0\x82\x9b", "\xe0\x9f\xbf", "\xf0\x80\x80\x9b",

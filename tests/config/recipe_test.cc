@@ -493,8 +493,39 @@ TEST(Recipe, PathsAreRelativeToTheFileAndInOverridesToTheWorkingDirectory) {
   const std::string here = std::filesystem::current_path().string() + "/";
   EXPECT_EQ(load(file, {"data.path=['a']", "run.dir=b"}).data.path, std::vector<std::string>{here + "a"});
   EXPECT_EQ(load(file, {"data.path=['a']", "run.dir=b"}).run.dir, here + "b");
-  EXPECT_NE(test::user_error([&] { load(file, {"run.dir=''"}); }).find("run.dir: is empty"),
-            std::string::npos);
+  for (const char* key : {"run.dir", "checkpoint.dir"})  // as from an unset shell variable
+    EXPECT_NE(test::user_error([&] {
+                load(file, {fmt::format("{}=''", key)});
+              }).find(fmt::format("{}: is empty", key)),
+              std::string::npos);
+  base::write_file_atomically(folder / "resolved.toml", to_toml(load(file)));
+  EXPECT_EQ(load((folder / "resolved.toml").string()).checkpoint.dir, "") << "in a file it is the run folder";
+}
+
+// Nesting as deep would overflow the stack when the tree is taken apart.
+TEST(Recipe, KeysOfManyPartsAreRefused) {
+  const std::string part = "a recipe has keys of at most 32";
+  std::string key = "a";
+  for (int i = 0; i < 50'000; ++i) key += ".a";
+  for (const std::string& text : {key + " = 1", "[" + key + "]", "x = {" + key + " = 1}", key + ".\"b\" = 1",
+                                  "'" + key + "'." + key + " = 1"})
+    EXPECT_NE(test::user_error([&] { parse(text); }).find(part), std::string::npos);
+  EXPECT_NE(test::user_error([&] { parse(kGood, {key + "=1"}); }).find(part), std::string::npos);
+  const std::string dots(1000, '.');
+  for (const std::string& harmless :
+       {"# " + dots, "[data]\nend = \"" + dots + "\"", "[data]\nend = '''\n" + dots + "'''",
+        "[data]\nend = \"\\\"" + dots + "\"", "[data]\nend = '\\'\n# " + dots})
+    EXPECT_EQ(test::user_error([&] { parse(harmless); }).find(part), std::string::npos) << harmless;
+}
+
+TEST(Recipe, ALongUnknownKeyIsRefusedAtOnce) {
+  const std::string message = test::user_error([&] { parse(std::string(1'000'000, 'k') + " = 1"); });
+  EXPECT_NE(message.find("kkk... (line 1): is not a recipe key"), std::string::npos);
+  EXPECT_LT(message.size(), 10'000u);
+  const std::string word =
+      test::user_error([&] { parse(kGood, {"run.device=" + std::string(1'000'000, 'k')}); });
+  EXPECT_NE(word.find("kkk...\""), std::string::npos);
+  EXPECT_LT(word.size(), 10'000u);
 }
 
 }  // namespace
