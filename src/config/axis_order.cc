@@ -134,11 +134,21 @@ void fill_in_rest(Parallel& p, int64_t known, Report& report) {
         "is -1, the rest of the ranks, but their number is not known here: mpirun and srun give it, plan "
         "and check take it from --cluster, and parallel.world sets it",
         "parallel.world with the number of ranks");
-  else if (world % others != 0)
-    report.add(kRestRule, rest->key,
-               fmt::format("is -1, the rest of {} ranks, but {} = {} does not divide them; {} ranks would do",
-                           world, text, others, nearest_multiples(others, world)));
-  else
+  else if (world % others != 0) {
+    const std::string product =
+                          text.find(" x ") == std::string::npos ? text : fmt::format("{} = {}", text, others),
+                      near = nearest_multiples(others, world);
+    if (p.ranks > 0)
+      report.add(kRestRule, "parallel.world",
+                 fmt::format("{} ranks are not a multiple of {}, so nothing is left for {} = -1", world,
+                             product, rest->key),
+                 near);
+    else
+      report.add(kRestRule, rest->key,
+                 fmt::format("is -1, the rest of {} ranks, but {} does not divide them; {} ranks would do",
+                             world, product, near));
+    report.spoil(rest->key);
+  } else
     p.*rest->size = world / others;
 }
 

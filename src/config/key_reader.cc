@@ -241,7 +241,8 @@ class Reader {
     if (const auto v = length(node))
       field = *v;
     else
-      wrong(key, node, kLengthWords, "\"2B tokens\"");
+      wrong(key, node, kLengthWords,
+            number(node) > 1.0 && !whole_number(node).empty() ? whole_number(node) : "\"2B tokens\"");
   }
   void read(const char* key, const toml::node& node, SaveInterval& field) {
     std::optional<SaveInterval> interval;

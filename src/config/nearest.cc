@@ -42,9 +42,15 @@ std::string nearest_key(std::string_view unknown, const std::vector<std::string>
 }
 
 std::string nearest_divisors(int64_t n, int64_t v) {
-  int64_t low = std::min(n, v), high = std::min(n, v);
-  while (n % low != 0) --low;    // stops at 1
-  while (n % high != 0) ++high;  // stops at n
+  v = std::min(n, v);
+  int64_t low = 1, high = n;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    for (const int64_t divisor : {d, n / d}) {
+      if (divisor <= v) low = std::max(low, divisor);
+      if (divisor >= v) high = std::min(high, divisor);
+    }
+  }
   return either(low, high);
 }
 

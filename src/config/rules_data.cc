@@ -238,6 +238,7 @@ struct ControlCharacters {
         is_any_of(key, {"data.template", "data.end", "data.chat.end_of_turn", "data.fim.prefix",
                         "data.fim.middle", "data.fim.suffix", "data.mlm.mask"});
     const bool has_line = text.find_first_of("\n\t") != std::string::npos;
+    if (!fail.report.usable(key)) return;  // reported by another rule
     if (base::printable(text) != text || (has_line && !is_text))
       fail(key, is_text ? "contains a control character, or bytes that are not UTF-8"
                         : "contains a control character, such as a line break, or bytes that are not UTF-8");

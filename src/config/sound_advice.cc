@@ -14,6 +14,7 @@
 namespace quintet::config {
 namespace {
 
+constexpr const char* kLimitsRule = "numbers are within limits";
 constexpr int64_t kReach = 256;     // how far from the given number others are tried
 constexpr int kMaxAttempts = 2000;  // of one recipe, which bounds the time of a hopeless one
 constexpr size_t kMaxChanges = 4;   // that one suggestion names
@@ -137,8 +138,8 @@ class Advice {
 
 // Whether the suggestion is a value that the whole key can be given, after a rule was broken.
 bool is_value_of_its_key(const Problem& p) {
-  for (const char* hiding : {"values have the type of their key", "numbers are within limits",
-                             "every key is known", "this version supports the key"})
+  for (const char* hiding :
+       {"values have the type of their key", "every key is known", "this version supports the key"})
     if (p.name == hiding) return false;
   const KeyFacts* key = find_key(p.key);
   if (key == nullptr || values_in(p.nearest).empty()) return false;  // an entry of a list, or words
@@ -150,8 +151,13 @@ bool is_value_of_its_key(const Problem& p) {
 
 void make_advice_sound(std::vector<Problem>& problems, const Attempt& attempt) {
   Advice advice(problems, attempt);
-  for (Problem& p : problems)
-    if (is_value_of_its_key(p)) p.nearest = advice.sound(p);
+  for (Problem& p : problems) {
+    if (!is_value_of_its_key(p)) continue;
+    std::string sound = advice.sound(p);
+    // A value out of bounds hides from the other rules what else is wrong: the bound stays where nothing
+    // better is found.
+    if (!sound.empty() || p.name != kLimitsRule) p.nearest = std::move(sound);
+  }
 }
 
 }  // namespace quintet::config

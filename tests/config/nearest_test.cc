@@ -29,6 +29,40 @@ TEST(Nearest, KeysAreFoundInOtherSectionsToo) {
   EXPECT_EQ(nearest_key("run.stesp", {"run.steps", "run.seed"}), "run.steps");
 }
 
+// What is given under another name is not reported as missing too.
+TEST(Nearest, AMisspeltSectionIsNamedOnce) {
+  const auto messages = [](const std::string& text) {
+    std::string all;
+    for (const Problem& p : problems_with({}, text)) all += to_string(p) + "\n";
+    return all;
+  };
+  std::string text = kGood;
+  text.replace(text.find("[model]"), 7, "[modell]");
+  EXPECT_NE(messages(text).find("modell.preset (line 4): is not a recipe key; nearest: model.preset"),
+            std::string::npos);
+  text = "name = \"a\"\n[modell]\nlayers = 2\n";
+  EXPECT_NE(messages(text).find("nearest: model.layers"), std::string::npos);
+  EXPECT_EQ(messages(text).find("model.layers: is required"), std::string::npos);
+  const std::string empty = messages(std::string(kGood) + "\n[modell]\n");
+  EXPECT_NE(empty.find("modell (line"), std::string::npos);
+  EXPECT_NE(empty.find("nearest: [model]"), std::string::npos);
+  const std::string value = messages("name = \"a\"\nmodel = 3\n");
+  EXPECT_NE(value.find("must be a section"), std::string::npos);
+  EXPECT_EQ(value.find("model.layers"), std::string::npos);
+}
+
+TEST(Nearest, NumbersOutOfBoundsGetOneThatPassesAllRules) {
+  const auto nearest = [](const std::string& set) {
+    const std::vector<Problem> problems = problems_with({set});
+    return problems.empty() ? std::string() : problems[0].nearest;
+  };
+  EXPECT_EQ(nearest("parallel.tp=1000000"), "4") << "not 65536, which the heads refuse";
+  EXPECT_EQ(nearest("optimizer.eps=0"), "1e-8");
+  EXPECT_EQ(nearest("optimizer.betas=[nan, 0.9]"), "[0.9, 0.95]");
+  EXPECT_NE(problems_with({"run.steps=9223372036854775807"})[0].rule.find("got 9223372036854775807"),
+            std::string::npos);
+}
+
 TEST(Nearest, DivisorsAndMultiplesOnBothSides) {
   EXPECT_EQ(nearest_divisors(12, 5), "4 or 6");
   EXPECT_EQ(nearest_divisors(12, 4), "4");
