@@ -23,6 +23,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"checkpoint/safetensors", "Q2402"},
     {"cli/", "Q2026"},
     {"comm/", "Q2902"},
+    {"comm/local/", "Q2901"},
     {"comm/nccl/", "Q2903"},
     {"compiler/", "Q2701"},
     {"compiler/compile", "Q2021"},

@@ -278,8 +278,8 @@ constexpr ProblemCode kRows[] = {
 
     // ---- Q29: launching and devices
     row("Q2901", "the launcher and the recipe agree",
-        "Variables of mpirun or srun are missing or contradict each other, or run.backend does not suit how "
-        "the processes were started.",
+        "Variables of mpirun or srun are missing or contradict each other, run.backend does not suit how the "
+        "processes were started, or more ranks are asked for than can be threads of one process.",
         "Start with mpirun or srun and run.backend = \"auto\", or without a launcher for ranks as threads."),
     row("Q2902", "this build has the backend",
         "The build has no MPI, CUDA or NCCL, which the recipe or the launcher asks for, or the library lacks "

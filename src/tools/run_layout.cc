@@ -228,6 +228,7 @@ const TensorAssembler::Has kAll = [](const graph::Param&) { return true; },
 LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options) {
   LayoutRun run{.device = train::device_of(recipe)};
+  comm::require_local_ranks(recipe.parallel.world());
   const int world_size = static_cast<int>(recipe.parallel.world());
   const bool every_step = needs_moments(recipe.optimizer);
   std::vector<Rank*> ranks(static_cast<size_t>(world_size));

@@ -53,6 +53,7 @@ RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
   check_options(recipe, options);
   Start start = plan_start(recipe, start_options(options));
   const int64_t world_size = recipe.parallel.world();
+  comm::require_local_ranks(world_size);
   const exec::Device device = device_of(recipe);
   exec::require_device(device);
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",

@@ -206,8 +206,17 @@ void run_rank(Job& job, base::RankId rank, const std::function<void(World&)>& bo
 }  // namespace
 }  // namespace local
 
+void require_local_ranks(int64_t ranks) {
+  if (ranks <= kMaxLocalRanks) return;
+  base::fail_user(
+      "{} ranks as threads of one process; the limit is {}: start processes with mpirun or srun. 'quintet "
+      "check' and 'quintet plan' compile layouts of any size without starting ranks",
+      ranks, kMaxLocalRanks);
+}
+
 void run_local_world(int size, const std::function<void(World&)>& body, const LocalOptions& options) {
   QUINTET_CHECK(size > 0, "a local world of {} ranks", size);
+  require_local_ranks(size);
   local::Job job(size, options.timeout);
   local::FirstFailure failure;
   std::vector<std::thread> threads;
