@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 
 #include "base/error.h"
@@ -192,12 +193,24 @@ std::string as_json(const std::exception& e) {
   return tools::problems_json(base::UserError(message, base::code_in(message)));
 }
 
+// A path that the system does not take: too long, in a folder that may not be read, or relative to a working
+// directory that is gone.
 template <class Action>
-int run_reporting(bool json, const Action& action) {
-  if (!json) return action();
-  comm::report_mpi_failures([](const std::exception& e) { print(as_json(e)); });
+int refuse_paths(const Action& action) {
   try {
     return action();
+  } catch (const std::filesystem::filesystem_error& e) {
+    throw base::UserError(fmt::format("cannot use '{}': {}", e.path1().string(), e.code().message()),
+                          base::code_of_origin("base/file"));
+  }
+}
+
+template <class Action>
+int run_reporting(bool json, const Action& action) {
+  if (!json) return refuse_paths(action);
+  comm::report_mpi_failures([](const std::exception& e) { print(as_json(e)); });
+  try {
+    return refuse_paths(action);
   } catch (const base::UserError& e) {
     print(as_json(e));
     return kExitUser;

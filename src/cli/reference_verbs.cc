@@ -10,6 +10,7 @@
 #include "cli/command_tree.h"
 #include "cli/verbs.h"
 #include "config/key_docs.h"
+#include "config/unsupported.h"
 
 namespace quintet::cli {
 namespace {
@@ -33,9 +34,12 @@ std::vector<const config::KeyFacts*> chosen_keys(const std::string& key) {
     if (key.empty() || k.key == key || k.key.starts_with(key + ".")) chosen.push_back(&k);
   }
   if (!chosen.empty()) return chosen;
-  const auto near = base::nearest_word(key, names);
+  if (const std::string_view answer = config::answer_elsewhere(key); !answer.empty())
+    base::fail_user("there is no recipe key '{}': {}", key, answer);
+  std::string near(config::key_elsewhere(key));
+  if (near.empty()) near = base::nearest_word(key, names).value_or("");
   base::fail_user("there is no recipe key or section '{}'{}; 'quintet recipe' lists all keys", key,
-                  near ? fmt::format(", did you mean '{}'?", *near) : "");
+                  near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
 }
 
 int recipe_action(const RecipeDocOptions& o) {

@@ -147,10 +147,12 @@ class Phrase {
     if (!value || *value < 0) fail(fmt::format("'{} {}': expected a number of at least 0", key, word));
     return *value;
   }
+  static constexpr double kMostBytes = 0x1p60;
   int64_t size_after(const std::string& key) {
     const std::string& word = value_after(key);
     const auto bytes = size_of(word);
-    if (!bytes) fail(fmt::format("'{} {}': expected a size such as 80GB or 2TiB", key, word));
+    if (!bytes || *bytes > kMostBytes)
+      fail(fmt::format("'{} {}': expected a size such as 80GB or 2TiB", key, word));
     return std::llround(*bytes);
   }
 

@@ -19,9 +19,10 @@ double parse_tokens(std::string_view text) {
   double factor = 0;
   for (const auto& [name, value] : {std::pair{"", 1.0}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}})
     if (unit == name) factor = value;
-  if (error != std::errc() || factor == 0 || !std::isfinite(number) || number <= 0)
+  constexpr double kMost = 1e21;
+  if (error != std::errc() || factor == 0 || !(number * factor >= 1 && number * factor <= kMost))
     base::fail_user(
-        "'{}' is not a number of tokens; expected a positive number with K, M, B or T, such as 15T or 300B",
+        "'{}' is not a number of tokens; expected one from 1 to 1e21, with K, M, B or T, such as 15T or 300B",
         word);
   return number * factor;
 }

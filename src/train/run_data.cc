@@ -503,11 +503,12 @@ RunData load_data(const config::Recipe& recipe, HostShare* share) {
 
 void require_data(const config::Recipe& recipe) {
   const auto require = [](const char* key, const std::vector<std::string>& paths) {
+    std::error_code none;
     for (const std::string& path : paths)
       if (!base::file_exists(path) && !base::directory_exists(path) && !base::file_exists(path + ".idx"))
         config::fail_coded(
             config::kDataExists, "{}: {}", key,
-            std::filesystem::exists(path)
+            std::filesystem::exists(path, none)
                 ? fmt::format("'{}' is neither a file nor a folder; copy its contents to a file first", path)
                 : fmt::format("there is no file or folder '{}'", path));
   };
