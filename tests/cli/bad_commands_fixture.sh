@@ -59,3 +59,34 @@ lr = 1e-3
 [run]
 steps = 2
 RECIPE
+# Names that a run writes, taken by something that is not a file.
+mkdir taken taken_folder taken_link taken_lock taken_recipe taken_checkpoints d_special
+mkfifo taken/metrics.jsonl taken_lock/.lock taken_recipe/recipe.toml taken_checkpoints/checkpoints d_special/a.txt
+mkdir taken_folder/report.html
+ln -s nowhere taken_link/run.json
+# Files of folders that are read.
+mkdir -p hf_fifo tokens_folder/tokens.bin tokens_folder/manifest.json checkpoint_fifo/checkpoints/step-00000001
+mkfifo hf_fifo/config.json checkpoint_fifo/checkpoints/step-00000001/manifest.json
+printf step-00000001 > checkpoint_fifo/checkpoints/latest
+# Recipes that are too deep, too long, or of another shape.
+{ printf a; head -c 50000 /dev/zero | sed 's/\x0/.a/g'; echo ' = 1'; } > deep_key.toml
+{ printf 'a = '; head -c 100000 /dev/zero | tr '\0' '['; } > deep_value.toml
+{ head -c 1000000 /dev/zero | tr '\0' k; echo ' = 1'; } > long_key.toml
+head -c 5000000 /dev/zero | tr '\0' '#' > long.toml
+printf '[modell]\nlayers = 2\n' > section.toml
+printf '[modell]\n' > empty_section.toml
+printf 'name = "x"\nmodel = 3\n' > value_section.toml
+printf 'name = "x"\n[[model]]\nlayers = 2\n' > list_section.toml
+printf 'name = "x"\n[model]\nlayers = 2\n[model]\n' > twice.toml
+printf 'name = "a\0b"\n' > nul.toml
+printf 'name = "a"\n\342\200\256key = 1\n' > reversed.toml
+printf '{"a": "x"}\n' > other_field.jsonl
+{ printf '{"text": '; head -c 100000 /dev/zero | tr '\0' '['; printf '\n'; } > deep.jsonl
+printf '{"text": "\377"}\n' > not_utf8.jsonl
+printf '{"text": 3}\n' > number.jsonl
+printf 'schedule x\nstages 999999999\nchunks 1\nmicro_batches 4\nplacement looped\n0: 0F0\n' > schedule_huge.txt
+printf 'schedule x\nstages -2\nchunks 1\nmicro_batches 4\nplacement looped\n0: 0F0\n' > schedule_negative.txt
+printf '%s' '99999999999999999999' > ids_huge.txt
+printf '%s' '-1 -2' > ids_negative.txt
+head=$(printf '{"a":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,4]}}')
+{ printf '\112\0\0\0\0\0\0\0'; printf '%s1234' "$head"; } > product.safetensors

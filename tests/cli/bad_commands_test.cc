@@ -31,7 +31,7 @@ std::string files_in(const base::Path& folder) {
 
 TEST(BadCommands, AreRefusedWithACodeAndLeaveNothing) {
   const std::vector<BadCommand> commands = bad_commands();
-  ASSERT_GE(commands.size(), 250u);
+  ASSERT_GE(commands.size(), 700u);
   const test::TempFolder folder, results;
   ASSERT_EQ(test::shell("cd " + folder.path().string() + " && . " + test::source_dir() +
                         "/tests/cli/bad_commands_fixture.sh")
