@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/temp_folder.h"
 #include "compiler/compile.h"
+#include "config/problem.h"
+#include "config/schedule_traits.h"
 #include "equivalence/checks.h"
 #include "passes/recompute.h"
 
@@ -240,6 +243,41 @@ TEST(Experts, BalanceLossDoesNotDependOnTheLayout) {
       }
       expect_equal(r);
     }
+}
+
+// The global balance loss of a micro-batch counts the loads of those before it, so the order of forwards is
+// part of the math (Rank.OnlyTheGlobalBalanceLossDependsOnTheOrderOfMicroBatches shows it on one rank). Every
+// named schedule keeps it. A schedule file may reorder backwards; one that reorders forwards is refused.
+TEST(Experts, GlobalBalanceInPipelinesIsThatOfOneRank) {
+  const test::TempFolder folder;
+  Recipe r = with_experts();
+  r.parallel.pp = 2;
+  r.model.moe.balance_loss = 0.5;
+  r.model.moe.balance_scope = BalanceScope::Global;
+  for (const std::string_view schedule : config::pipeline_schedules()) {
+    SCOPED_TRACE(schedule);
+    Recipe named = r;
+    named.parallel.schedule = std::string(schedule);
+    named.model.layers = config::traits_of(named.parallel.schedule).two_chunks() ? 4 : 2;
+    expect_equal(resolved(named, 1, 4));
+  }
+  const auto of_file = [&](const std::string& order, BalanceScope scope) {
+    const base::Path file = folder / "own.txt";
+    base::write_file_atomically(file,
+                                fmt::format("schedule own\nstages 2\nchunks 1\nmicro_batches 4\nplacement "
+                                            "looped\n0: {}\n1: {}\n",
+                                            order, order));
+    Recipe own = r;
+    own.parallel.schedule = "file:" + file.string();
+    own.model.layers = 2;
+    own.model.moe.balance_scope = scope;
+    return resolved(own, 1, 4);
+  };
+  expect_equal(of_file("0F0 0F1 0F2 0F3 0BW3 0BW1 0BW0 0BW2", BalanceScope::Global));
+  const std::string reordered = "0F1 0F0 0F3 0F2 0BW0 0BW1 0BW2 0BW3";
+  EXPECT_THROW(expect_equal(of_file(reordered, BalanceScope::Global)), config::RecipeError);
+  for (const BalanceScope scope : {BalanceScope::MicroBatch, BalanceScope::Sequence})
+    expect_equal(of_file(reordered, scope));
 }
 
 // Megatron-LM#656 (replicas that drift apart). The biases move by the load of all ranks: with only its own,
