@@ -47,6 +47,18 @@ def h200():
         )
 
 
+def headline():
+    head, *rows = next(tables("training-gpu.md", "How fast is it, compared with PyTorch?"))
+    column = lambda name: [number(row[head.index(name)]) for row in rows]
+    pairs = lambda ours, theirs: sorted(a / b for a, b in zip(column(ours), column(theirs)))
+    speed, memory = pairs("tokens/s", "PyTorch tokens/s"), pairs("GiB", "PyTorch GiB")
+    yield f"On one H200, training runs at {speed[0]:.2f} to {speed[-1]:.2f} times the speed of compiled PyTorch 2.11, in"
+    yield (
+        f"{100 * memory[0]:.0f} to {100 * memory[-1]:.0f} % of its memory (dense Llamas; the table is [below](#a-tour), the conditions are in the"
+    )
+    yield "[benchmarks](docs/benchmarks/training-gpu.md))."
+
+
 def planner():
     found = tables("training-gpu.md", "How good is the plan?")
     errors = [cell for rows in found for row in rows if row[0] == "error" for cell in row[1:]]
@@ -63,7 +75,7 @@ def planner():
     yield f"  {held_out[0]} % and {held_out[1]} % for configurations left out of the fit."
 
 
-REGIONS = {"h200": h200, "planner": planner}
+REGIONS = {"h200": h200, "headline": headline, "planner": planner}
 
 
 def main():
