@@ -90,17 +90,9 @@ void RunFolder::require_creatable() const {
   base::require_existing_folder("run folder", folder);
 }
 
-void RunFolder::require_regular_metrics() const {
-  std::error_code none;
-  if (std::filesystem::exists(metrics(), none) && !base::file_exists(metrics()))
-    base::fail_user("'{}' is not a regular file, and the run would append to it: move it away",
-                    metrics().string());
-}
-
 base::FileLock RunFolder::acquire(int64_t bytes, Existing existing) const {
   require_room(bytes);
   base::require_writable_directory(path_);
-  require_regular_metrics();
   auto locked = base::FileLock::acquire(lock(), base::process_name());
   if (!locked) {
     const std::string owner = base::FileLock::owner_of(lock());

@@ -69,7 +69,6 @@ class RunFolder {
   base::Path lock() const { return path_ / ".lock"; }                      // present while a run writes
 
  private:
-  void require_regular_metrics() const;  // a pipe would block the run
   // What a run replaces in addition to recipe.toml.
   std::vector<base::Path> results() const;
 

@@ -251,18 +251,6 @@ TEST(Start, WhatKilledStartsLeaveIsRemoved) {
   for (const base::Path& file : others) EXPECT_EQ(base::read_file(file), "mine") << file;
 }
 
-// Opening a pipe waits for a reader that may never come.
-TEST(Start, APipeInPlaceOfTheMetricsIsRefused) {
-  const SmallRun small;
-  small.train(kSaved);
-  const base::Path metrics = small.run_folder().metrics();
-  base::remove_file(metrics);
-  ASSERT_EQ(::mkfifo(metrics.c_str(), 0600), 0);
-  EXPECT_CONTAINS(user_error([&] { small.train(kSaved + Sets{"run.steps=8"}); }), "is not a regular file");
-  base::remove_file(metrics);
-  EXPECT_EQ(small.train(kSaved + Sets{"run.steps=8"}).summary.steps, 8);
-}
-
 TEST(Start, ACompleteRunIsLeftAsItIs) {
   const SmallRun small;
   small.train({"checkpoint.every=2"});
