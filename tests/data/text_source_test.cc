@@ -1,6 +1,7 @@
 #include "data/text_source.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/temp_folder.h"
 #include "data/token_file.h"
@@ -88,13 +89,16 @@ TEST_F(TextSource, SaysWhatWasReadAndSkipped) {
   put("in/.git/x", "hidden");
   put("in/.x", "hidden");
   std::filesystem::create_symlink(folder / "in/a.txt", folder / "in/link.txt");
+  std::filesystem::create_symlink("/dev/null", folder / "in/null.txt");
+  ASSERT_EQ(::mkfifo((folder / "in/pipe.txt").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((folder / "in/.pipe").c_str(), 0600), 0);
   const std::vector<base::Path> paths = {folder / "in", folder / "in/b.txt"};
   Reading reading;
   EXPECT_EQ(texts(read_text(paths, tokenizer, &reading)), (std::vector<std::string>{"text", "more"}));
   EXPECT_EQ(
       reading.text(),
-      "2 files; skipped 3 folders (.git, build, docs/runs), 1 file by its name, 1 binary file, 2 files read "
-      "already");
+      "2 files; skipped 3 folders (.git, build, docs/runs), 2 files by their names, 2 pipes or devices, "
+      "1 binary file, 2 files read already");
 }
 
 TEST_F(TextSource, AFileIsReadOnceUnderTheNameThatSaysWhatItHolds) {
