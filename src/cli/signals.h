@@ -1,6 +1,6 @@
 // Signal handling of a run. The first SIGINT, SIGTERM, SIGUSR1 or SIGHUP requests a stop, and standard error
-// says where and when that will be; one that comes more than half a second later ends the process immediately,
-// unless it is a SIGHUP. A SIGHUP that is ignored (nohup) stays so.
+// says where and when that will be; one that comes more than half a second later ends the process
+// immediately, unless it is a SIGHUP. A SIGHUP that is ignored (nohup) stays so.
 #pragma once
 
 #include <cstdint>

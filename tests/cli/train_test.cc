@@ -255,8 +255,8 @@ TEST(Train, ASignalInALongFirstStepSaysHowLongItTakes) {
   FAIL() << "no signal came during the first step";
 }
 
-// timeout(1) signals its child and then the group that it is in: that is one request. Two signals of different
-// kinds are delivered one after the other; the time between them is nearly always less than half a second.
+// timeout(1) signals its child and then the group that it is in: that is one request. Two signals of
+// different kinds are delivered one after the other, nearly always less than half a second apart.
 TEST(Train, ASecondSignalWithTheFirstIsTheSameRequest) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     const SmallRun small;

@@ -262,7 +262,7 @@ inline std::vector<Bad> other_bad_recipes() {
        "values have the type of their key",
        "checkpoint.every",
        {"must be a number of steps"},
-       "\"10min\""},
+       "0"},
       {{"checkpoint.every=100", "checkpoint.failures=5.0"},
        "checkpoint.failures has an effect",
        "checkpoint.failures",
