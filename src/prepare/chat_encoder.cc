@@ -16,9 +16,14 @@
 namespace quintet::prepare {
 namespace {
 
-const char* kind_of(chat::Format format) {
-  if (format == chat::Format::Preference) return "pairs";
-  return format == chat::Format::Prompts ? "prompts" : "examples";
+// What a folder of tokens holds; its manifest has the word.
+enum class Kind : uint8_t { Examples, Pairs, Prompts };
+std::string to_string(Kind kind) {
+  return kind == Kind::Pairs ? "pairs" : kind == Kind::Prompts ? "prompts" : "examples";
+}
+Kind kind_of(chat::Format format) {
+  if (format == chat::Format::Preference) return Kind::Pairs;
+  return format == chat::Format::Prompts ? Kind::Prompts : Kind::Examples;
 }
 
 const char* loss_name(chat::Loss loss) {
@@ -49,8 +54,10 @@ class ChatEncoder : public Encoder {
   const data::Reading& reading() const override { return reading_; }
   std::vector<std::string> fields() const override { return {}; }
   bool has_flags() const override { return true; }
-  bool has_columns() const override { return kind_ == "prompts"; }
-  std::string noun() const override { return kind_.substr(0, kind_.size() - 1); }
+  bool has_columns() const override { return kind_ == Kind::Prompts; }
+  std::string noun() const override {
+    return kind_ == Kind::Pairs ? "pair" : kind_ == Kind::Prompts ? "prompt" : "example";
+  }
 
   void encode(const text::Record& record, EncodedRecord& out) const override {
     const auto file = static_cast<size_t>(record.file);
@@ -110,7 +117,7 @@ class ChatEncoder : public Encoder {
   }
 
   void add_to_manifest(nlohmann::ordered_json& manifest, const Counts& counts) const override {
-    manifest["kind"] = kind_;
+    manifest["kind"] = to_string(kind_);
     manifest["chat_template"] = input_.chat_template;
     manifest["loss"] = loss_name(input_.mask.loss);
     manifest["split_turns"] = input_.split_turns;
@@ -129,9 +136,10 @@ class ChatEncoder : public Encoder {
     formats_.emplace_back();
     if (!any || !line.damage.empty()) return;
     formats_.back() = line.format;
-    const std::string kind = kind_of(line.format);
+    const Kind kind = kind_of(line.format);
     if (has_kind_ && kind != kind_)
-      base::fail_user("{}: {} after {}: prepare them into folders of their own", line.where, kind, kind_);
+      base::fail_user("{}: {} after {}: prepare them into folders of their own", line.where, to_string(kind),
+                      to_string(kind_));
     kind_ = kind, has_kind_ = true;
   }
   chat::Format format_of(size_t file, const std::string& line) const {
@@ -162,7 +170,7 @@ class ChatEncoder : public Encoder {
   data::Reading reading_;
   std::vector<Source> sources_;
   std::vector<std::optional<chat::Format>> formats_;  // of each
-  std::string kind_ = "examples";
+  Kind kind_ = Kind::Examples;
   bool has_kind_ = false;
 };
 
