@@ -105,11 +105,11 @@ std::vector<Tensor> sums_of(const Rank& rank) {
     if (sum.kind == graph::SumKind::Amax) continue;
     const std::string name = fmt::format("blocks.{}.{}", sum.block - 1, to_string(sum.kind));
     if (sum.kind != graph::SumKind::Rounded) {
-      list.push_back({name, {sum.values.begin(), sum.values.end()}, sum.kind});
+      list.push_back({name, {sum.values.begin(), sum.values.end()}, sum.kind, sum.block});
       continue;
     }
     const auto [at, is_new] = of_scale.try_emplace(sum.scale, list.size());
-    if (is_new) list.push_back({fmt::format("{}.{}", name, sum.scale), {0, 0}, sum.kind});
+    if (is_new) list.push_back({fmt::format("{}.{}", name, sum.scale), {0, 0}, sum.kind, sum.block});
     for (size_t i = 0; i < 2; ++i) list[at->second].values[i] += sum.values[i];
   }
   for (const auto& [scale, at] : of_scale) {
@@ -127,9 +127,13 @@ const Tensor* find(const std::vector<Tensor>& list, const std::string& name) {
 
 namespace {
 
-const Tensor* find(const std::vector<Moments>& moments, const std::string& slot, const std::string& param) {
+// The moment of a parameter that an update of the given ops writes: the average of its gradients or of their
+// squares.
+const Tensor* find(const std::vector<Moments>& moments, std::initializer_list<const graph::OpDef*> ops,
+                   bool of_squares, const std::string& param) {
   for (const Moments& m : moments)
-    if (m.name == slot) return find(m.tensors, param);
+    if (std::find(ops.begin(), ops.end(), m.op) != ops.end() && m.of_squares == of_squares && !m.of_weights)
+      if (const Tensor* const found = find(m.tensors, param)) return found;
   return nullptr;
 }
 
@@ -200,18 +204,18 @@ void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const std::v
   for (const Tensor& g : gradients) {
     const optim::ParamSettings& s = run.settings.at(g.name);
     const Tensor& before = *find(weights, g.name);
-    const auto state = [&](const char* slot) { return find(moments, slot, g.name); };
-    const Tensor *m = state("adamw.m"), *v = state("adamw.v");
-    if (s.kind == OptimizerKind::Adam) m = state("adam.m"), v = state("adam.v");
-    if (s.kind == OptimizerKind::Lamb) m = state("lamb.m"), v = state("lamb.v");
-    if (m == nullptr) m = state("adamw8bit.m"), v = state("adamw8bit.v");
+    const auto moment = [&](bool of_squares) {
+      return find(moments, {&graph::kAdamW, &graph::kAdam, &graph::kAdamW8bit, &graph::kLamb}, of_squares,
+                  g.name);
+    };
+    const Tensor *m = moment(false), *v = moment(true);
     if (m == nullptr && s.kind != OptimizerKind::Lars) continue;
     auto moves =
         std::find_if(run.moves.begin(), run.moves.end(), [&](const Tensor& x) { return x.name == g.name; });
     if (moves == run.moves.end())
       moves = run.moves.insert(moves, {g.name, std::vector<double>(g.values.size(), 0.0)});
     if (s.kind == OptimizerKind::Lars)
-      move.lars(moves->values, s, state("lars.velocity"), g, before);
+      move.lars(moves->values, s, find(moments, {&graph::kLars}, false, g.name), g, before);
     else if (s.kind == OptimizerKind::Lamb)
       move.lamb(moves->values, s, *m, *v, before);
     else

@@ -73,6 +73,18 @@ std::map<std::string, optim::ParamSettings> settings_of(const graph::Graph& logi
   return settings;
 }
 
+std::map<std::string, int> routed_in(const graph::Graph& logical) {
+  std::map<std::string, int> routed;
+  for (const graph::Param& p : logical.params()) {
+    const graph::Type& type = logical.type(p.value);
+    if (std::ranges::any_of(type.dims, [](const graph::DimSize& d) {
+          return d.name == base::Dim::Experts || d.name == base::Dim::Routes;
+        }))
+      routed[logical.value(p.value).name] = p.block;
+  }
+  return routed;
+}
+
 // Lion takes the sign of an interpolated momentum: where that is nothing but rounding, layouts may differ. A
 // whole tensor may have no gradient but rounding (a bias of K, the router of one expert per token), so that
 // its own largest element says nothing: the root mean square of all gradients counts, too. `run.moments` are
@@ -282,6 +294,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     if (first) {
       run.initial = std::move(initial);
       run.settings = settings_of(logical, recipe.optimizer);
+      run.routed = routed_in(logical);
       run.gains = gains_of(rank.compiled().step_graph);
       run.matrices = matrices_of(rank.compiled().step_graph);
       run.factored = factored_of(rank.compiled().step_graph);
@@ -349,6 +362,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
   };
   run.initial = collect(program::holds_weights, "initial weight", kAll);
   run.settings = settings_of(logical, recipe.optimizer);
+  run.routed = routed_in(logical);
   run.gains = gains_of(rank.compiled().step_graph);
   run.matrices = matrices_of(rank.compiled().step_graph);
   run.factored = factored_of(rank.compiled().step_graph);

@@ -21,6 +21,7 @@ struct Tensor {
   std::string name;
   std::vector<double> values;                        // f32 and bf16 widen without rounding
   std::optional<graph::SumKind> sum = std::nullopt;  // set if this is a step sum
+  int block = 0;                                     // of a step sum
 };
 
 struct LayoutOptions {
@@ -84,6 +85,7 @@ struct LayoutRun {
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
   std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
+  std::map<std::string, int> routed;                     // parameters of experts and routers, and their block
   std::map<std::string, double> gains;                   // of their updates: graph::StepTraits::gain
   std::map<std::string, Matrices> matrices;              // of those that Muon updates
   std::map<std::string, FactoredMatrices> factored;      // of those that Adafactor updates

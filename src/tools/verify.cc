@@ -197,7 +197,7 @@ class Comparison {
     for (size_t i = 0; i < b.gradients.size(); ++i) {
       const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
       const double scale = std::max(norm(y), share * std::sqrt(static_cast<double>(y.size())));
-      const double allowed = relative * scale + changes.share(b.gradients[i].name) * norm(y);
+      const double allowed = relative * scale + routing_share(changes, b.gradients[i].name) * norm(y);
       allowed_.back().push_back(allowed);
       add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), allowed, scale);
     }
@@ -216,18 +216,17 @@ class Comparison {
   // Routing decisions that differ in a step, as their possible effect on gradients relative to their norms: 7
   // in verify.h.
   struct RoutingChanges {
-    double decisions = 0;  // in all layers
-    double of_any = 0;     // effect on tensors that see every token
-    // Effect on the tensors of a layer's experts and router, by name prefix: "blocks.1.".
-    std::map<std::string, double> of_layer;
-
-    double share(const std::string& gradient) const {
-      if (gradient.find(".experts.") == std::string::npos && gradient.find(".router.") == std::string::npos)
-        return of_any;
-      const auto at = of_layer.find(gradient.substr(0, gradient.find(".ffn.") + 1));
-      return std::max(of_any, at == of_layer.end() ? 0.0 : at->second);
-    }
+    double decisions = 0;            // in all layers
+    double of_any = 0;               // effect on tensors that see every token
+    std::map<int, double> of_block;  // effect on the tensors of a block's experts and router
   };
+
+  double routing_share(const RoutingChanges& changes, const std::string& gradient) const {
+    const auto routed = b_.routed.find(gradient);
+    if (routed == b_.routed.end()) return changes.of_any;
+    const auto at = changes.of_block.find(routed->second);
+    return std::max(changes.of_any, at == changes.of_block.end() ? 0.0 : at->second);
+  }
 
   RoutingChanges routing_changes(const StepState& a, const StepState& b) const {
     same_tensors(a.sums, b.sums);
@@ -236,12 +235,10 @@ class Comparison {
     RoutingChanges changes;
     for (size_t i = 0; i < b.sums.size(); ++i) {
       if (b.sums[i].sum != graph::SumKind::Load) continue;
-      const std::string& name = b.sums[i].name;
       double here = 0;
       for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
         here += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
-      changes.of_layer[name.substr(0, name.size() - to_string(graph::SumKind::Load).size())] =
-          std::sqrt(2 * here / rows);
+      changes.of_block[b.sums[i].block] = std::sqrt(2 * here / rows);
       changes.decisions += here;
     }
     changes.of_any = std::sqrt(changes.decisions / tokens);
