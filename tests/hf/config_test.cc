@@ -218,6 +218,69 @@ TEST(HfConfig, LongropeHasTwoLists) {
       "lacks the list long_factor");
 }
 
+// Transformers takes one of two names for a value, which one depends on its version.
+TEST(HfConfig, NamesThatContradictAreRefused) {
+  EXPECT_CONTAINS(problems_of_text(with(kLlama, R"("rope_scaling": {"type": "linear", "factor": 2},
+                                                   "rope_parameters": {"rope_type": "default"})")),
+                  "rope_scaling = {\"type\":\"linear\",\"factor\":2} contradicts");
+  const std::string mixtral =
+      R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300, "num_local_experts": 4)";
+  EXPECT_EQ(problems_of_text(mixtral + R"(, "num_experts": 4})"), "");
+  EXPECT_CONTAINS(problems_of_text(mixtral + R"(, "num_experts": 8})"),
+                  "num_experts = 8 contradicts 4, which means the same");
+  EXPECT_CONTAINS(problems_of_text(mixtral + R"(, "rope_theta": 0})"), "rope_theta must be above 0, got 0");
+  EXPECT_EQ(problems_of_text(mixtral + R"(, "rope_theta": 5e5, "rope_parameters": {"rope_theta": 5e5}})"),
+            "");
+  EXPECT_CONTAINS(
+      problems_of_text(mixtral + R"(, "rope_theta": 5e5, "rope_parameters": {"rope_theta": 1e4}})"),
+      "rope_theta = 500000.0 contradicts 10000.0");
+}
+
+// Values that transformers takes at their word and that mean something else, or nothing, here.
+TEST(HfConfig, DegenerateValuesAreRefused) {
+  const std::string moe =
+      R"({"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+  EXPECT_EQ(problems_of_text(moe + R"(, "mlp_only_layers": [0]})"), "");
+  EXPECT_CONTAINS(problems_of_text(moe + R"(, "mlp_only_layers": "0"})"), "mlp_only_layers must be a list");
+  const std::string mistral =
+      R"({"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300)";
+  EXPECT_EQ(problems_of_text(mistral + R"(, "sliding_window": null})"), "");
+  EXPECT_CONTAINS(problems_of_text(mistral + R"(, "sliding_window": 0})"),
+                  "sliding_window must be at least 1, or null");
+  const std::string gemma =
+      R"({"model_type": "gemma2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "intermediate_size": 96, "vocab_size": 300)";
+  EXPECT_EQ(problems_of_text(gemma + R"(, "final_logit_softcapping": null})"), "");
+  EXPECT_CONTAINS(problems_of_text(gemma + R"(, "final_logit_softcapping": 0})"),
+                  "final_logit_softcapping must be above 0, or null");
+  const std::string llama4 =
+      R"({"model_type": "llama4_text", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "intermediate_size": 96, "intermediate_size_mlp": 96, "vocab_size": 300, "num_local_experts": 4)";
+  EXPECT_EQ(problems_of_text(llama4 + R"(, "interleave_moe_layer_step": 2})"), "");
+  EXPECT_CONTAINS(problems_of_text(llama4 + R"(, "moe_layers": [1, 3], "interleave_moe_layer_step": 0})"),
+                  "interleave_moe_layer_step must be at least 1");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "dbrx", "ffn_config": 3})"),
+                  "ffn_config must be an object, got 3");
+  EXPECT_CONTAINS(problems_of_text(R"({"model_type": "llama", })"), "is not valid JSON");
+}
+
+TEST(HfConfig, QuantisationThatIsNotReadIsRefused) {
+  const auto problems = [](const std::string& quantised) {
+    return problems_of_text(with(kLlama, "\"quantization_config\": " + quantised));
+  };
+  EXPECT_EQ(problems("null"), "");
+  EXPECT_EQ(problems(R"({"quant_method": "fp8", "weight_block_size": [128, 128]})"), "");
+  EXPECT_EQ(problems(R"({"quant_method": "fp8"})"), "");
+  EXPECT_EQ(problems(R"({"quant_method": "mxfp4"})"), "");
+  EXPECT_CONTAINS(problems(R"({"quant_method": "fp8", "weight_block_size": [64, 64]})"),
+                  "\"fp8\" with weight_block_size [64,64] is not supported");
+  EXPECT_CONTAINS(problems(R"({"quant_method": "awq", "bits": 4})"), "quant_method = \"awq\"");
+  EXPECT_CONTAINS(problems("true"), "quant_method = null");
+}
+
 // Models with images: only the text part is read, and what is said of it twice must agree.
 TEST(HfConfig, TheTextPartIsRead) {
   const std::string text =

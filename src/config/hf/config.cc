@@ -213,6 +213,20 @@ void merge_changes(HfJson& config, const HfJson& then, const HfJson& now) {
   }
 }
 
+// Weights that are read are plain, or in one of two codes; the files' own scales say nothing of their blocks.
+void check_quantisation(const HfJson& config, HfProblems& problems) {
+  const HfJson* const found = find_key(config, {"quantization_config"});
+  if (found == nullptr) return;
+  const HfJson none;
+  const HfJson method = found->is_object() ? found->value("quant_method", none) : none;
+  const HfJson blocks = found->is_object() ? found->value("weight_block_size", none) : none;
+  if (method == "mxfp4" || (method == "fp8" && (blocks.is_null() || blocks == HfJson({128, 128})))) return;
+  problems.add(
+      "quantization_config: quant_method = {}{} is not supported; only \"fp8\" with weight_block_size "
+      "[128,128] and \"mxfp4\". Take the model's folder that is not quantised",
+      method.dump(), blocks.is_null() ? "" : " with weight_block_size " + blocks.dump());
+}
+
 }  // namespace
 
 HfConfig read_hf_config(std::string_view text) {
@@ -220,7 +234,8 @@ HfConfig read_hf_config(std::string_view text) {
   HfProblems problems;
   const HfJson config = base::parse_ordered_json(text);
   if (!config.is_object()) {
-    result.problems.push_back("is not a JSON object");
+    result.problems.push_back(config.is_discarded() ? "is " + base::json_fault(text)
+                                                    : "is not a JSON object");
     return result;
   }
   const HfJson* const type = find_key(config, {"model_type"});
@@ -254,7 +269,9 @@ HfConfig read_hf_config(std::string_view text) {
                    near ? fmt::format("; did you mean {}?", *near) : "");
     }
   };
+  check_quantisation(config, problems);
   const HfJson keys_from = text_part(config, *result.family, problems);
+  if (!result.family->text_type.empty()) check_quantisation(keys_from, problems);
   if (!result.family->text_type.empty()) {
     std::set<std::string> own = keys_of_other_parts();
     own.insert(known.begin(), known.end());
@@ -331,6 +348,11 @@ bool is_free_beside_hf(std::string_view key, bool upcycling) {
 
 std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::string& as_given) {
   if (base::file_exists(path / kHfConfigFile)) return std::nullopt;
+  if (base::file_exists(path / "adapter_config.json"))
+    return fmt::format(
+        "\"{}\" has an adapter (adapter_config.json), not a model: merge it into its base model with PEFT "
+        "(merge_and_unload, then save_pretrained), and name that folder",
+        as_given);
   if (base::directory_exists(path))
     return fmt::format("\"{}\" has no {}: it must be a folder as Hugging Face models are published", as_given,
                        kHfConfigFile);

@@ -20,6 +20,8 @@ HfKey nested(const std::string& name, const Keys& known) {
               [=](const HfJson& config, Model& m, HfProblems& problems) {
                 static const HfJson kNone = HfJson::object();
                 const HfJson* const found = find_key(config, {name});
+                if (found != nullptr && !found->is_object())
+                  return problems.add("{} must be an object, got {}", name, found->dump());
                 const HfJson& object = found != nullptr && found->is_object() ? *found : kNone;
                 std::set<std::string> names = {"model_type", "architectures", "is_encoder_decoder",
                                                "chunk_size_feed_forward"};
@@ -111,6 +113,17 @@ HfKey temperature() {
                 if (m.position_scale > 0)
                   c["attn_scale"] = m.position_scale, c["floor_scale"] = m.position_floor;
               }};
+}
+
+HfKey expert_interval() {
+  HfKey key = value({"interleave_moe_layer_step"}, 1, &Model::moe, &Moe::every);
+  key.read = [read = key.read](const HfJson& c, Model& m, HfProblems& problems) {
+    read(c, m, problems);
+    if (m.moe.every > 0) return;
+    problems.add("interleave_moe_layer_step must be at least 1, got {}", m.moe.every);
+    m.moe.every = 1;
+  };
+  return key;
 }
 
 HfKey moe_layers() {
@@ -228,7 +241,7 @@ Keys llama4_keys() {
         temperature(),
         value({"num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts),
         value({"num_experts_per_tok"}, 1, &Model::moe, &Moe::top_k),
-        value({"interleave_moe_layer_step"}, 1, &Model::moe, &Moe::every),
+        expert_interval(),
         moe_layers(),
         balance_loss("router_aux_loss_coef", 0.001),
         only("router_jitter_noise", 0.0),

@@ -47,7 +47,9 @@ HfKey sparse_blocks() {
             if (const HfJson* const step = find_key(c, {"decoder_sparse_step"}))
               read_value("decoder_sparse_step", *step, m.moe.every, problems);
             const HfJson* const dense = find_key(c, {"mlp_only_layers"});
-            if (dense == nullptr || !dense->is_array() || dense->empty()) return;
+            if (dense == nullptr) return;
+            if (!dense->is_array())
+              return problems.add("mlp_only_layers must be a list of layers, got {}", dense->dump());
             for (size_t i = 0; i < dense->size(); ++i)
               if ((*dense)[i] != i || m.moe.every != 1)
                 return problems.add(

@@ -45,7 +45,7 @@ inline bool read_value(const std::string& name, const HfJson& json, int64_t& val
   if (whole)
     value = json.get<int64_t>();
   else
-    problems.add("{} must be an integer of at least 0, got {}", name, json.dump());
+    problems.add("{} must be an integer from 0 to {}, got {}", name, 1 << 30, json.dump());
   return whole;
 }
 inline bool read_value(const std::string& name, const HfJson& json, double& value, HfProblems& problems) {
@@ -63,6 +63,15 @@ inline bool read_value(const std::string& name, const HfJson& json, bool& value,
   return json.is_boolean();
 }
 
+// Names that say the same must not say two things: transformers takes one of them, depending on its version.
+inline void require_one_value(const HfJson& config, const std::vector<std::string>& names,
+                              HfProblems& problems) {
+  const HfJson* const first = find_key(config, names);
+  for (const std::string& name : names)
+    if (const HfJson* const other = find_key(config, {name}); other != nullptr && *other != *first)
+      problems.add("{} = {} contradicts {}, which means the same", name, other->dump(), first->dump());
+}
+
 inline const HfJson kHfRequired(HfJson::value_t::discarded);
 
 // A field of the model: value({"num_local_experts"}, kHfRequired, &Model::moe, &Moe::experts). `absent` is
@@ -74,7 +83,10 @@ HfKey value(const std::vector<std::string>& names, const HfJson& absent, Path...
           .read =
               [=](const HfJson& config, Model& model, HfProblems& problems) {
                 const HfJson* found = find_key(config, names);
-                if (found == nullptr) found = &absent;
+                if (found == nullptr)
+                  found = &absent;
+                else
+                  require_one_value(config, names, problems);
                 if (found->is_discarded())
                   problems.add("lacks {}", names[0]);
                 else

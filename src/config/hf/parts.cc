@@ -17,7 +17,21 @@ HfKey kv_heads() { return value({"num_key_value_heads"}, 0, &Model::kv_heads); }
 HfKey head_dim(int64_t absent) { return value({"head_dim"}, absent, &Model::head_dim); }
 HfKey norm_eps(double absent) { return value({"rms_norm_eps"}, absent, &Model::norm_eps); }
 
-HfKey window() { return optional_size("sliding_window", &Model::sliding_window); }
+namespace {
+// A window of 0 hides everything in transformers.
+void read_window(const HfJson& size, Model& m, HfProblems& problems) {
+  if (read_value("sliding_window", size, m.sliding_window, problems) && m.sliding_window == 0)
+    problems.add("sliding_window must be at least 1, or null for none, got 0");
+}
+}  // namespace
+
+HfKey window() {
+  HfKey key = optional_size("sliding_window", &Model::sliding_window);
+  key.read = [](const HfJson& c, Model& m, HfProblems& problems) {
+    if (const HfJson* const size = find_key(c, {"sliding_window"})) read_window(*size, m, problems);
+  };
+  return key;
+}
 
 namespace {
 
@@ -68,8 +82,7 @@ HfKey layer_windows(int64_t interval, const std::string& interval_key) {
                 if (types != nullptr && *types != types_of(m.layers, 1, every))
                   read_types(*types, every, m, problems);
                 const HfJson* const size = find_key(c, {"sliding_window"});
-                if (size != nullptr && every != 1)
-                  read_value("sliding_window", *size, m.sliding_window, problems);
+                if (size != nullptr && every != 1) read_window(*size, m, problems);
                 if (m.sliding_window > 0)
                   m.full_attention_every = every;
                 else
@@ -128,8 +141,9 @@ HfKey soft_cap(const std::string& name, double absent, double Model::*field) {
           .read =
               [=](const HfJson& c, Model& m, HfProblems& problems) {
                 m.*field = c.contains(name) ? 0 : absent;
-                if (const HfJson* const found = find_key(c, {name}))
-                  read_value(name, *found, m.*field, problems);
+                const HfJson* const found = find_key(c, {name});
+                if (found != nullptr && read_value(name, *found, m.*field, problems) && m.*field <= 0)
+                  problems.add("{} must be above 0, or null for none, got {}", name, found->dump());
               },
           .write = [=](const Model& m, HfJson& c) { c[name] = m.*field > 0 ? HfJson(m.*field) : HfJson(); }};
 }

@@ -133,13 +133,18 @@ void read_scaling(const HfJson& config, const HfJson& params, Model& m, HfProble
         kind->dump());
 }
 
-// The first of the keys that one of the objects has.
+// What the keys say in those objects that have one of them: all the same.
 double number_of(std::initializer_list<const HfJson*> objects, const std::vector<std::string>& names,
                  double absent, HfProblems& problems) {
+  const HfJson* first = nullptr;
   for (const HfJson* const object : objects)
-    if (const HfJson* const found = find_key(*object, names)) {
-      read_value(names[0], *found, absent, problems);
-      break;
+    for (const std::string& name : names) {
+      const HfJson* const found = find_key(*object, {name});
+      if (found == nullptr) continue;
+      if (first == nullptr)
+        read_value(name, *(first = found), absent, problems);
+      else if (*found != *first)
+        problems.add("{} = {} contradicts {}, which means the same", name, found->dump(), first->dump());
     }
   return absent;
 }
@@ -173,6 +178,7 @@ void read_rope(const HfJson& config, Model& m, HfProblems& problems, const HfRop
   static const HfJson kNone = HfJson::object();
   const HfJson* params = find_key(config, {"rope_parameters", "rope_scaling"});
   if (params == nullptr) params = &kNone;
+  require_one_value(config, {"rope_parameters", "rope_scaling"}, problems);
   if (!params->is_object()) return problems.add("rope_scaling must be an object, got {}", params->dump());
   if (form.by_layer_type) {
     const HfJson* const full = find_key(*params, {"full_attention"});
@@ -184,8 +190,7 @@ void read_rope(const HfJson& config, Model& m, HfProblems& problems, const HfRop
     if (full != nullptr || local != nullptr) params = full != nullptr ? full : &kNone;
   }
   m.rope_theta = number_of({params, &config}, form.theta_keys, form.theta, problems);
-  if (const HfJson* const theta = find_key(*params, {"rope_theta"}))
-    read_value("rope_theta", *theta, m.rope_theta, problems);
+  if (m.rope_theta <= 0) problems.add("rope_theta must be above 0, got {}", m.rope_theta);
   refuse_unknown(*params, form, problems);
   if (!form.share_keys.empty()) read_share(config, *params, form, m, problems);
   read_scaling(config, *params, m, problems);
