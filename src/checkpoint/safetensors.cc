@@ -83,6 +83,11 @@ uint64_t header_length(std::span<const std::byte> first, int64_t file_bytes, con
   if (first.size() < 8)
     base::fail_user("{} is not a safetensors file: {} bytes, expected at least 8", path, file_bytes);
   std::memcpy(&length, first.data(), 8);
+  if (std::memcmp(first.data(), "version ", 8) == 0)
+    base::fail_user(
+        "{} is not a safetensors file but a pointer to one in Git LFS: run 'git lfs pull' in its folder, or "
+        "download it with 'hf download'",
+        path);
   if (length > static_cast<uint64_t>(kMaxHeader) || static_cast<int64_t>(length) > file_bytes - 8)
     base::fail_user(
         "{} is not a safetensors file or is truncated: the header takes {} bytes, the file has {}", path,

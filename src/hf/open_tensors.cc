@@ -56,7 +56,15 @@ std::string remedy_for(const std::string& name) {
   return "";
 }
 
+// Which of the two transformers reads depends on its version.
+void refuse_both(const base::Path& folder, const char* index, const char* single) {
+  if (base::file_exists(folder / index) && base::file_exists(folder / single))
+    base::fail_user("'{}' has weights twice: {}, and the shards of {}. Remove those that are out of date",
+                    folder.string(), single, index);
+}
+
 std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
+  refuse_both(folder, kSafetensorsIndex, "model.safetensors");
   if (base::file_exists(folder / kSafetensorsIndex)) {
     const auto listed = parse_weight_index(base::read_file(folder / kSafetensorsIndex),
                                            (folder / kSafetensorsIndex).string());
@@ -74,6 +82,7 @@ std::unique_ptr<TensorSource> open_folder(const base::Path& folder) {
                     tensors.size(), kSafetensorsIndex);
   if (!tensors.empty())
     return std::make_unique<SafetensorsSource>(folder, tensors, std::map<std::string, std::string>());
+  refuse_both(folder, kTorchIndex, "pytorch_model.bin");
   if (base::file_exists(folder / kTorchIndex)) {
     const auto listed =
         parse_weight_index(base::read_file(folder / kTorchIndex), (folder / kTorchIndex).string());

@@ -406,7 +406,14 @@ TEST(HfGolden, MissingAndTruncatedFilesAreRefused) {
   for (const base::Path& entry : base::list_folder(folder))
     if (entry.string().ends_with(".safetensors")) shards.push_back(folder / entry.filename());
   ASSERT_GE(shards.size(), 3u);
+  const base::Path single = folder / "model.safetensors";
+  base::write_file_atomically(single, base::read_file(kGoldens / "llama/model.safetensors"));
+  EXPECT_CONTAINS(test::user_error([&] { hf::open_tensors(folder); }), "has weights twice");
+  base::remove_file(single);
   const std::string bytes = base::read_file(shards[1]);
+  base::write_file_atomically(
+      shards[1], "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize " + bytes.substr(0, 99));
+  EXPECT_CONTAINS(test::user_error([&] { hf::open_tensors(folder); }), "git lfs pull");
   base::write_file_atomically(shards[1], bytes.substr(0, bytes.size() - 100));
   EXPECT_CONTAINS(test::user_error([&] { hf::open_tensors(folder); }), "truncated");
   base::remove_file(shards[1]);
