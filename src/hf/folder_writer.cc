@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -33,6 +34,30 @@ std::vector<Shard> shards_of(const TensorSource& source, const FolderOptions& op
   return shards;
 }
 
+bool is_infinite(const std::byte* data, DType type, int64_t i) {
+  double value = 0;
+  base::convert_elements(data + i * base::size_of(type), type, reinterpret_cast<std::byte*>(&value),
+                         DType::F64, 1);
+  return std::isinf(value);
+}
+
+// UserError for a number that the narrower type has as infinity.
+void require_range(const TensorInfo& to, DType from_type, const std::byte* from, const std::byte* converted,
+                   int64_t first, int64_t count) {
+  const uint16_t infinity = to.dtype == DType::F16 ? 0x7c00 : 0x7f80;
+  for (int64_t i = 0; i < count; ++i) {
+    if (base::size_of(to.dtype) == 2 &&
+        (reinterpret_cast<const uint16_t*>(converted)[i] & 0x7fff) != infinity)
+      continue;
+    if (!is_infinite(converted, to.dtype, i) || is_infinite(from, from_type, i)) continue;
+    double value = 0;
+    base::convert_elements(from + i * base::size_of(from_type), from_type,
+                           reinterpret_cast<std::byte*>(&value), DType::F64, 1);
+    base::fail_user("{}: element {} is {:g}, which {} does not reach; choose --dtype bf16 or f32", to.name,
+                    first + i, value, to_string(to.dtype));
+  }
+}
+
 void write_shard_file(const base::Path& path, const Shard& shard, TensorSource& source,
                       const FolderOptions& options) {
   nlohmann::ordered_json header;
@@ -59,6 +84,7 @@ void write_shard_file(const base::Path& path, const Shard& shard, TensorSource& 
       if (from.dtype != t.dtype) {
         converted.resize(static_cast<size_t>(count * base::size_of(t.dtype)));
         base::convert_elements(elements.data(), from.dtype, converted.data(), t.dtype, count);
+        require_range(t, from.dtype, elements.data(), converted.data(), written, count);
         elements = converted;
       }
       file.write(elements);

@@ -1,8 +1,10 @@
 // A run as a Hugging Face folder, and a run from that folder.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "generate/source.h"
 #include "hf/tensor_source.h"
 #include "support/folders.h"
@@ -118,6 +120,35 @@ TEST(HfExport, OtherFormatsAreAnsweredWithWhatToDo) {
   EXPECT_CONTAINS(refusal("model-Q4_K_M.gguf"), "quantised for llama.cpp");
   EXPECT_CONTAINS(refusal("flax_model.msgpack"), "another framework");
   EXPECT_CONTAINS(refusal("readme.txt"), "expected *.safetensors");
+}
+
+// A finite number that the type cannot hold would become infinity.
+TEST(HfExport, NumbersOutOfRangeAreRefused) {
+  const test::TempFolder temp;
+  const base::Path wide = temp / "wide.safetensors", out = temp / "out.safetensors";
+  const auto convert = [&](base::DType from, double value, base::DType to) {
+    checkpoint::write_safetensors(wide.string(), {{"x", from, {3}}}, {}, [&](size_t, auto bytes) {
+      if (from == base::DType::F64)
+        reinterpret_cast<double*>(bytes.data())[2] = value;
+      else
+        reinterpret_cast<float*>(bytes.data())[2] = static_cast<float>(value);
+    });
+    try {
+      tools::convert_model(wide, out, {.dtype = to, .overwrite = true, .log = {}});
+    } catch (const base::UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using base::DType;
+  EXPECT_EQ(convert(DType::F32, 65519, DType::F16), "");
+  EXPECT_CONTAINS(convert(DType::F32, -65520, DType::F16),
+                  "x: element 2 is -65520, which f16 does not reach");
+  EXPECT_EQ(convert(DType::F32, std::numeric_limits<float>::infinity(), DType::F16), "");
+  EXPECT_EQ(convert(DType::F32, 3e38, DType::BF16), "");
+  EXPECT_CONTAINS(convert(DType::F32, 3.4e38, DType::BF16), "which bf16 does not reach");
+  EXPECT_CONTAINS(convert(DType::F64, 1e39, DType::F32), "element 2 is 1e+39");
+  EXPECT_EQ(base::list_folder(temp.path()).size(), 2U) << "nothing is left of a file that was refused";
 }
 
 // Code that auto_map names travels with the folder.
