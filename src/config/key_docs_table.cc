@@ -61,7 +61,7 @@ constexpr KeyDoc kKeys[] = {
      "model.heads"},
     {"model.head_dim", "Features of one head.", "128", "embed / heads"},
     {"model.vocab", "Rows of the embedding.", "128256", "the size of the tokenizer"},
-    {"model.tied", "Embedding and output head are one parameter.", "true"},
+    {"model.tied", "Embedding and output head are one parameter.", "true", "false; true in family bert"},
     {"model.rope_theta", "Base of RoPE's frequencies.", "500000.0", "10000 in family llama"},
     {"model.rotary_dim", "Features of each head that RoPE rotates (GPT-NeoX, GLM).", "64", "head_dim"},
     {"model.local_rope_theta", "rope_theta of blocks with a sliding window, unscaled (Gemma 3).", "10000.0",

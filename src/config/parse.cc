@@ -283,6 +283,8 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   check_family_of_preset(recipe, report);
   drop_dense_width(recipe, leaves);
   default_precision(recipe.precision, leaves);
+  // As every published BERT; a preset and a folder say so themselves.
+  if (recipe.model.family == Family::Bert && !leaves.contains("model.tied")) recipe.model.tied = true;
   std::vector<std::string> idle;
   neutralise(recipe, leaves, idle);
 

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "config/tokenizer_size.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quintet::tools {
@@ -19,7 +20,17 @@ std::string utf8(uint32_t code) {
 
 // One token per byte: the alphabet of byte-level BPE, whose tokens spell printable bytes as themselves and
 // the others by letters from U+0100 on, with the byte as the id.
-std::string byte_tokenizer_json() {
+// A model of masked tokens has one more, its mask.
+std::string byte_tokenizer_json(const std::string& mask) {
+  Json added = Json::array();
+  if (!mask.empty())
+    added.push_back({{"id", config::kByteMask},
+                     {"content", mask},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   Json vocabulary = Json::object();
   uint32_t next = 0x100;
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -31,7 +42,7 @@ std::string byte_tokenizer_json() {
   const Json tokenizer = {{"version", "1.0"},
                           {"truncation", nullptr},
                           {"padding", nullptr},
-                          {"added_tokens", Json::array()},
+                          {"added_tokens", added},
                           {"normalizer", nullptr},
                           {"pre_tokenizer", level},
                           {"post_processor", nullptr},
@@ -49,6 +60,11 @@ std::string byte_tokenizer_json() {
   return base::json_text(tokenizer, 3) + "\n";
 }
 
+// The mask token of a model that predicts masked tokens; empty otherwise.
+std::string mask_of(const config::Recipe& recipe) {
+  return recipe.model.family == config::Family::Bert ? recipe.data.mlm.mask : "";
+}
+
 std::string config_text(const config::Recipe& recipe, const char* tokenizer_class) {
   const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
   const generate::SpecialTokens tokens = generate::special_tokens(recipe, *tokenizer);
@@ -57,6 +73,7 @@ std::string config_text(const config::Recipe& recipe, const char* tokenizer_clas
                  {"clean_up_tokenization_spaces", false}};
   if (tokens.begin) config["bos_token"] = tokenizer->token(*tokens.begin);
   if (tokens.end) config["eos_token"] = tokenizer->token(*tokens.end);
+  if (const std::string mask = mask_of(recipe); !mask.empty()) config["mask_token"] = mask;
   return base::json_text(config, 2) + "\n";
 }
 
@@ -66,7 +83,8 @@ std::map<std::string, std::string> tokenizer_texts(const config::Recipe& recipe)
   constexpr const char* kFast = "PreTrainedTokenizerFast";
   const base::Path file(recipe.data.tokenizer);
   if (recipe.data.tokenizer == "bytes")
-    return {{"tokenizer.json", byte_tokenizer_json()}, {"tokenizer_config.json", config_text(recipe, kFast)}};
+    return {{"tokenizer.json", byte_tokenizer_json(mask_of(recipe))},
+            {"tokenizer_config.json", config_text(recipe, kFast)}};
   if (!base::file_exists(file)) return {};
   const std::string contents = base::read_file(file);
   if (Json::accept(contents))

@@ -109,6 +109,27 @@ TEST(HfExport, TheByteTokenizerIsAFileToo) {
   EXPECT_TRUE(test::read_json(out / "generation_config.json").at("eos_token_id").is_null());
 }
 
+// A model of masked tokens has a head that is tied unless the recipe says otherwise, as BERT has, so it is of a
+// known family; the byte tokenizer's mask is a token of the folder.
+TEST(HfExport, AnEncoderFromScratchHasItsMask) {
+  const SmallRun small;
+  std::vector<std::string> sets = kCheckpoint;
+  sets.insert(sets.end(), {"model.family='bert'", "model.kv_heads=4", "model.max_positions=32",
+                           "model.init='normal'", "data.tokenizer='bytes'"});
+  EXPECT_TRUE(small.recipe(sets).model.tied);
+  small.train(sets);
+  const base::Path out = small / "out";
+  tools::export_model(small.run_dir(), out, {.dtype = base::DType::F32, .log = {}});
+  const auto tokenizer = tokenizer::load_tokenizer(out.string());
+  EXPECT_EQ(tokenizer->id("[MASK]"), 256);
+  EXPECT_EQ(tokenizer->vocab_size(), 257);
+  EXPECT_EQ(test::read_json(out / "tokenizer_config.json").at("mask_token"), "[MASK]");
+  EXPECT_EQ(test::read_json(out / "config.json").at("vocab_size"), 257);
+  EXPECT_TRUE(tools::diff_models(small.run_dir(), out).equal);
+  sets.push_back("model.tied=false");
+  EXPECT_FALSE(small.recipe(sets).model.tied);
+}
+
 TEST(HfExport, OtherFormatsAreAnsweredWithWhatToDo) {
   const auto refusal = [](const std::string& name) {
     const test::TempFolder folder;
