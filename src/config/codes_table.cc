@@ -179,6 +179,10 @@ constexpr ProblemCode kCodes[] = {
      "Llama 4 scales the input of a token's only expert by the sigmoid of its logit.",
      "model.preset=\"tiny-moe\"\nmodel.moe.score=\"sigmoid\"\nmodel.moe.scale_input=true",
      "model.moe.top_k=1"},
+    {"Q1169", "model.moe.upcycle_slices divides experts and choices",
+     "Slices of one network are chosen together, so that their sum is the network: experts and top_k are "
+     "multiples of their number, and weights sum to 1.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.upcycle_slices=2", "model.moe.upcycle_slices=1"},
     {"Q1166", "model.moe.upcycle requires model.hf",
      "Upcycling copies the feed-forward networks of a dense model, the folder in model.hf, into the experts.",
      "model.preset=\"tiny-moe\"\nmodel.moe.upcycle=true", "model.moe.upcycle=false"},

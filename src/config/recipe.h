@@ -90,9 +90,10 @@ struct Moe {
   bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
   bool bias = false;         // biases on the router and on the experts' matmuls (GPT-OSS)
   bool scale_input = false;  // the sigmoid of the router's logit scales an expert's input (Llama 4)
-  bool upcycle = false;     // with a dense model.hf: every expert starts as the folder's feed-forward network
-  int64_t first_dense = 0;  // dense blocks before the first with experts
-  int64_t every = 1;        // of the blocks after them, every n-th has experts, starting with the n-th
+  bool upcycle = false;  // with a dense model.hf: every expert starts as the folder's feed-forward network
+  int64_t upcycle_slices = 1;  // with upcycle: every expert starts as one of so many slices of that network
+  int64_t first_dense = 0;     // dense blocks before the first with experts
+  int64_t every = 1;           // of the blocks after them, every n-th has experts, starting with the n-th
   RouterScore score = RouterScore::Softmax;
   RouterOrder order = RouterOrder::ScoreFirst;
   bool normalise = true;    // the weights of a token's experts sum to 1 (before scale)

@@ -55,8 +55,9 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
       report.spoil("model.ffn");
   }
   if (m.moe.experts > 0) {
-    if (m.moe.ffn == 0) m.moe.ffn = m.ffn;
-    if (m.ffn == 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
+    if (m.moe.ffn == 0) m.moe.ffn = m.ffn / m.moe.upcycle_slices;
+    const bool sliced = m.moe.upcycle && m.moe.upcycle_slices > 1;
+    if ((m.ffn == 0 || sliced) && !m.has_dense_block()) m.ffn = m.moe.ffn;
   }
   if ((m.family == Family::Llama || m.family == Family::Neox) && m.rope_theta == 0) m.rope_theta = 10000;
   RopeScaling& s = m.rope_scaling;

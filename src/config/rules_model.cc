@@ -25,6 +25,7 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.bias", x.bias, d.bias, why);
   idle(fail, "model.moe.scale_input", x.scale_input, d.scale_input, why);
   idle(fail, "model.moe.upcycle", x.upcycle, d.upcycle, why);
+  idle(fail, "model.moe.upcycle_slices", x.upcycle_slices, d.upcycle_slices, why);
   idle(fail, "model.moe.first_dense", x.first_dense, d.first_dense, why);
   idle(fail, "model.moe.every", x.every, d.every, why);
   idle(fail, "model.moe.score", x.score, d.score, why);
@@ -268,6 +269,25 @@ void upcycling_needs_a_folder(const Recipe& r, const Fail& fail) {
     fail("model.moe.upcycle", "has no effect without model.hf, the folder of a dense model", "false");
 }
 
+// A token then chooses whole copies of the dense network, whose slices have equal weights.
+void slices_are_chosen_together(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  const int64_t n = x.upcycle_slices;
+  if (x.experts == 0 || n == 1) return;
+  if (!x.upcycle)
+    return idle(fail, "model.moe.upcycle_slices", n, int64_t{1}, "with model.moe.upcycle = false");
+  const auto require = [&](const char* key, int64_t value) {
+    if (value % n == 0) return;
+    fail(key, fmt::format("{} must be a multiple of model.moe.upcycle_slices {}", value, n),
+         nearest_multiples(n, value));
+  };
+  require("model.moe.experts", x.experts);
+  require("model.moe.top_k", x.top_k);
+  if (!x.normalise)
+    fail("model.moe.normalise", "must be true with model.moe.upcycle_slices: slices have equal weights then",
+         "true");
+}
+
 void rotary_dim_fits_heads(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.rotary_dim == 0) return;
@@ -368,6 +388,10 @@ std::vector<Rule> block_rules() {
        {"model.moe.experts", "model.moe.scale_input", "model.moe.top_k"},
        scaled_inputs_have_one_expert},
       {"model.moe.upcycle requires model.hf", {"model.hf", "model.moe.upcycle"}, upcycling_needs_a_folder},
+      {"model.moe.upcycle_slices divides experts and choices",
+       {"model.moe.upcycle", "model.moe.upcycle_slices", "model.moe.experts", "model.moe.top_k",
+        "model.moe.normalise"},
+       slices_are_chosen_together},
       {"model.rotary_dim is even and fits model.head_dim",
        {"model.family", "model.rotary_dim", "model.head_dim", "model.mla.kv_rank"},
        rotary_dim_fits_heads},

@@ -111,6 +111,7 @@ void for_each_key(R& r, V&& v) {
   v("model.moe.bias", x.bias);
   v("model.moe.scale_input", x.scale_input);
   v("model.moe.upcycle", x.upcycle);
+  v("model.moe.upcycle_slices", x.upcycle_slices, count_from(1));
   v("model.moe.first_dense", x.first_dense, count_from(0));
   v("model.moe.every", x.every, count_from(1));
   v("model.moe.score", x.score);

@@ -11,6 +11,7 @@
 
 #include "config/hf/config.h"
 #include "config/names.h"
+#include "config/nearest.h"
 #include "config/place_paths.h"
 #include "config/presets.h"
 #include "config/schema.h"
@@ -132,6 +133,11 @@ void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const L
                fmt::format("contradicts {} of the folder in model.hf, which has {} experts already",
                            kHfConfigFile, before.model.moe.experts),
                "false");
+  if (const int64_t n = recipe.model.moe.upcycle_slices; upcycling && n > 0 && before.model.ffn % n != 0)
+    report.add("model keys agree with config.json", "model.moe.upcycle_slices",
+               fmt::format("{} does not divide the width {} of the feed-forward network in model.hf", n,
+                           before.model.ffn),
+               nearest_divisors(before.model.ffn, n));
   if (recipe.model.mtp.layers > 0) {
     const HfConfig config = read_hf_config(base::read_file(base::Path(before.model.hf) / kHfConfigFile));
     if (recipe.model.mtp.layers > config.predict_layers)

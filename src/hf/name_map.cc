@@ -72,6 +72,29 @@ std::vector<config::HfWeight> upcycled(std::vector<config::HfWeight> rows) {
   return rows;
 }
 
+bool is_expert_weight(const std::string& ours) { return ours.find(".ffn.experts.") != std::string::npos; }
+// The dim of an expert's weight [experts, inner, width] or [experts, width, inner] that slices divide.
+size_t inner_dim(const std::string& ours) { return ours.find(".down.") != std::string::npos ? 2 : 1; }
+
+// The weights with experts as wide as the network that they are slices of.
+std::vector<TensorInfo> unsliced(std::vector<TensorInfo> weights, int64_t slices) {
+  for (TensorInfo& t : weights)
+    if (is_expert_weight(t.name)) t.shape[inner_dim(t.name)] *= slices;
+  return weights;
+}
+
+// The link of every expert: expert e is slice e % slices.
+std::vector<Link> sliced(const Link& link, const TensorInfo& ours, int64_t slices) {
+  if (slices == 1 || !is_expert_weight(ours.name)) return {link};
+  const size_t inner = inner_dim(ours.name);
+  std::vector<Link> links(static_cast<size_t>(ours.shape[0]), link);
+  for (size_t e = 0; e < links.size(); ++e) {
+    links[e].expert = static_cast<int64_t>(e);
+    links[e].offset += static_cast<int64_t>(e) % slices * ours.shape[inner] * link.stride[inner];
+  }
+  return links;
+}
+
 // A part of a tensor while the tensor is put together.
 struct Part {
   size_t ours = 0;
@@ -188,8 +211,15 @@ NameMap::NameMap(const config::HfFamily& family, const config::Model& model, std
     QUINTET_CHECK(chosen.contains(static_cast<size_t>(&t - ours_.data())) ||
                       (upcycles && t.name.find(".ffn.router.") != std::string::npos),
                   "family {} has no row for {}", family.type, t.name);
+  const int64_t slices = upcycles ? model.moe.upcycle_slices : 1;
+  const std::vector<TensorInfo> whole = unsliced(ours_, slices);
   for (const std::string& name : order) {
-    theirs_.push_back(assemble(name, theirs_.size(), tensors.at(name), ours_));
+    TheirTensor tensor = assemble(name, theirs_.size(), tensors.at(name), whole);
+    std::vector<Link> links;
+    for (const Link& link : tensor.links)
+      for (Link& one : sliced(link, ours_[link.ours], slices)) links.push_back(std::move(one));
+    tensor.links = std::move(links);
+    theirs_.push_back(std::move(tensor));
     for (const Link& link : theirs_.back().links) links_[ours_[link.ours].name].push_back(link);
   }
   for (const config::HfWeight& row : rows) {

@@ -37,7 +37,7 @@ class NameMap {
   // `ours`: the model's parameters and states with their shapes. `has`: whether files have a tensor, which
   // selects the prefix and the way of storage; empty: as the family's files are written. A parameter that no
   // row names is an InternalError. With model.moe.upcycle the files are dense, every expert is their
-  // feed-forward network, and routers have no place in them.
+  // feed-forward network or the slice e % upcycle_slices of it, and routers have no place in them.
   NameMap(const config::HfFamily& family, const config::Model& model, std::vector<TensorInfo> ours,
           const Has& has);
 

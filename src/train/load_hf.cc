@@ -8,10 +8,12 @@
 
 #include "base/clock.h"
 #include "base/parallel_for.h"
+#include "base/philox.h"
 #include "base/text.h"
 #include "checkpoint/reader.h"
 #include "program/cache_ops.h"
 #include "program/fp8_ops.h"
+#include "train/element.h"
 #include "train/saved_state.h"
 
 namespace quintet::train {
@@ -23,10 +25,16 @@ struct WeightPart {
   StatePiece piece;
 };
 
-std::vector<WeightPart> weight_parts(const Rank& rank, const hf::NameMap& map) {
-  std::map<std::string, std::string> averages;  // by name: what they average
+// By name: what they average.
+std::map<std::string, std::string> names_of_averages(const Rank& rank) {
+  std::map<std::string, std::string> averages;
   for (const graph::StateDecl& s : rank.compiled().step_graph.states)
     if (s.role == graph::Role::Ema) averages[s.name] = s.param;
+  return averages;
+}
+
+std::vector<WeightPart> weight_parts(const Rank& rank, const hf::NameMap& map) {
+  const std::map<std::string, std::string> averages = names_of_averages(rank);
   std::vector<WeightPart> parts;
   for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
     std::string name = piece.saved.tensor.name;
@@ -38,6 +46,47 @@ std::vector<WeightPart> weight_parts(const Rank& rank, const hf::NameMap& map) {
       parts.push_back({name, part_of(piece, first, std::min(at_once, count - first))});
   }
   return parts;
+}
+
+// With upcycle_slices = n, the n slices of a network have 1/n of its weight each: their outputs are multiplied
+// by n.
+void multiply_output(const std::string& name, int64_t slices, std::span<std::byte> values,
+                     base::DType dtype) {
+  if (slices == 1 || name.find(".ffn.experts.down.") == std::string::npos) return;
+  const auto count = static_cast<int64_t>(values.size()) / base::size_of(dtype);
+  for (int64_t i = 0; i < count; ++i)
+    write_element(values.data(), dtype, i,
+                  read_element(values.data(), dtype, i) * static_cast<double>(slices));
+}
+
+// The rows of the n slices of a network are those of one expert of a router with 1/n of the experts: a token
+// chooses all slices or none.
+void draw_routers_of_slices(Rank& rank) {
+  const int64_t slices = rank.recipe().model.moe.upcycle_slices;
+  const graph::Graph& model = rank.compiled().logical;
+  const std::map<std::string, std::string> averages = names_of_averages(rank);
+  for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
+    std::string name = piece.saved.tensor.name;
+    if (const auto average = averages.find(name); average != averages.end()) name = average->second;
+    if (!name.ends_with(".ffn.router.weight")) continue;
+    const auto param = std::ranges::find(model.params(), name,
+                                         [&](const graph::Param& p) { return model.value(p.value).name; });
+    if (param == model.params().end()) continue;  // a moment, which starts at 0
+    const uint64_t key = base::stream_key(static_cast<uint64_t>(rank.recipe().run.seed), name);
+    const base::DType dtype = piece.saved.tensor.dtype;
+    const int64_t columns = piece.saved.tensor.shape.at(1);
+    write_elements(rank, piece, [&](const checkpoint::Region& region, std::span<std::byte> out) {
+      const checkpoint::Runs runs(region);
+      for (int64_t r = 0; r < runs.size(); ++r) {
+        const checkpoint::Run run = runs[r];
+        for (int64_t i = 0; i < run.length; ++i) {
+          const int64_t row = (run.tensor + i) / columns / slices, column = (run.tensor + i) % columns;
+          write_element(out.data(), dtype, run.at + i,
+                        param->stddev * base::normal(key, static_cast<uint64_t>(row * columns + column)));
+        }
+      }
+    });
+  }
 }
 
 // Readers that threads take turns with: each has a file position and buffers.
@@ -105,12 +154,15 @@ HfLoad load_hf(Rank& rank, const hf::ModelFolder& folder) {
   rank.draw_weights([&](const program::GroupSlot&, const layout::Segment& segment) {
     return folder.map().find(segment.name) == nullptr;
   });
+  const int64_t slices = rank.recipe().model.moe.upcycle ? rank.recipe().model.moe.upcycle_slices : 1;
+  if (slices > 1) draw_routers_of_slices(rank);
   WeightReaders readers(folder, threads);
   base::parallel_for(static_cast<int>(threads), parts.size(), [&](size_t i) {
     const WeightPart& part = parts[i];
     readers.use([&](hf::WeightReader& weights) {
       write_elements(rank, part.piece, [&](const checkpoint::Region& region, std::span<std::byte> out) {
         weights.read(part.name, region, part.piece.saved.tensor.dtype, out);
+        multiply_output(part.name, slices, out, part.piece.saved.tensor.dtype);
       });
     });
   });

@@ -178,6 +178,7 @@ class Rank {
   // keep theirs.
   std::vector<std::string> set_scalar_states(const std::map<std::string, double>& values);
   SpikeGuard& spike_guard() { return spikes_; }
+  const config::Recipe& recipe() const { return recipe_; }
   const comm::World& world() const { return world_; }
 
   int dp_index() const { return dp_index_; }

@@ -361,6 +361,36 @@ TEST(HfRecipe, ANameIsAnsweredWithTheDownload) {
   EXPECT_CONTAINS(why, "hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B");
 }
 
+TEST(HfRecipe, AnAdapterIsNoModel) {
+  const Written w(kLlama);
+  base::remove_file(w.folder / "m/config.json");
+  base::write_file_atomically(w.folder / "m/adapter_config.json", "{}");
+  EXPECT_CONTAINS(w.refusal(), "merge it into its base model");
+}
+
+// Every block has experts then, whose width is that of a slice; what is printed reads back.
+TEST(HfRecipe, SlicesDivideTheFolder) {
+  const Written w(kLlama);
+  const std::vector<std::string> sets = {"model.moe.upcycle=true", "model.moe.experts=8",
+                                         "model.moe.top_k=4"};
+  const auto sliced = [&](int n) {
+    std::vector<std::string> all = sets;
+    all.push_back("model.moe.upcycle_slices=" + std::to_string(n));
+    return all;
+  };
+  const int64_t ffn = load((w.folder / "r.toml").string()).model.ffn;
+  ASSERT_EQ(ffn % 4, 0);
+  const Recipe r = load((w.folder / "r.toml").string(), sliced(4));
+  EXPECT_EQ(std::pair(r.model.moe.ffn, r.model.ffn), std::pair(ffn / 4, ffn / 4));
+  EXPECT_TRUE(parse(to_toml(r)) == r);
+  EXPECT_CONTAINS(w.refusal(sliced(3)), "8 must be a multiple of model.moe.upcycle_slices 3");
+  ASSERT_NE(ffn % 5, 0);
+  EXPECT_CONTAINS(w.refusal(sliced(5)), "5 does not divide the width");
+  std::vector<std::string> single = sliced(4);
+  single.push_back("model.moe.normalise=false");
+  EXPECT_CONTAINS(w.refusal(single), "must be true with model.moe.upcycle_slices");
+}
+
 TEST(HfRecipe, ATokenizerIsRequired) {
   const Written w(kLlama);
   base::write_file_atomically(

@@ -53,6 +53,25 @@ TEST(HfGolden, UpcycledModelsStartAsTheDenseOnes) {
   }
 }
 
+config::Recipe sliced_recipe(const std::string& name, std::vector<std::string> sets = {}) {
+  config::Recipe r = upcycled_recipe(name, std::move(sets));
+  r.model.moe.experts = 8;
+  r.model.moe.top_k = 4;
+  r.model.moe.upcycle_slices = 2;
+  r.model.moe.ffn = r.model.ffn / 2;
+  r.model.ffn = r.model.moe.ffn;
+  return r;
+}
+
+// The two slices of a network have equal rows in the router, so both are chosen, each with half of the
+// network's weight and twice its output.
+TEST(HfGolden, SlicedModelsStartAsTheDenseOnes) {
+  for (const std::string name : {"llama", "phi3", "qwen3", "olmo2"}) {
+    SCOPED_TRACE(name);
+    expect_logits(sliced_recipe(name), kGoldens / name);
+  }
+}
+
 std::vector<tools::Tensor> weights_in(const config::Recipe& recipe, int64_t* bytes_read) {
   std::vector<tools::Tensor> all;
   std::mutex mutex;
@@ -109,6 +128,47 @@ TEST(HfGolden, UpcycledExpertsAreEqualInEveryLayout) {
     EXPECT_EQ(got[t].values, expected[t].values) << got[t].name;
     const auto zeros = std::ranges::count(got[t].values, 0.0);
     EXPECT_LT(zeros, std::ssize(got[t].values)) << got[t].name << ": routers, which no file has, are drawn";
+  }
+}
+
+const tools::Tensor& weight_named(const std::vector<tools::Tensor>& list, const std::string& name) {
+  const auto found = std::ranges::find(list, name, &tools::Tensor::name);
+  if (found == list.end()) base::fail_internal("no tensor {}", name);
+  return *found;
+}
+
+TEST(HfGolden, SlicesAreEqualInEveryLayout) {
+  const std::vector<tools::Tensor> expected = weights_in(sliced_recipe("phi3"), nullptr);
+  for (const int64_t etp : {1, 2}) {
+    config::Recipe spread =
+        sliced_recipe("phi3", {"parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"});
+    spread.parallel.ep = 4 / etp;
+    spread.parallel.etp = etp;
+    const std::vector<tools::Tensor> got = weights_in(spread, nullptr);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t t = 0; t < got.size(); ++t)
+      EXPECT_EQ(got[t].values, expected[t].values) << got[t].name << " with etp " << etp;
+  }
+  // Experts 0 and 1 are the rows of the network in turn; the output of each counts twice.
+  const std::vector<tools::Tensor> whole = weights_in(golden_recipe(kGoldens / "phi3"), nullptr);
+  const std::string block = "blocks.0.ffn.";
+  const auto& up = weight_named(whole, block + "up.weight").values;
+  const auto& down = weight_named(whole, block + "down.weight").values;
+  const auto& sliced_up = weight_named(expected, block + "experts.up.weight").values;
+  const auto& sliced_down = weight_named(expected, block + "experts.down.weight").values;
+  const auto& router = weight_named(expected, block + "router.weight").values;
+  const config::Model m = sliced_recipe("phi3").model;
+  const auto inner = static_cast<size_t>(m.moe.ffn), embed = static_cast<size_t>(m.embed);
+  for (size_t e = 0; e < 8; ++e)
+    for (size_t i = 0; i < inner; ++i)
+      for (size_t c = 0; c < embed; ++c) {
+        const size_t row = e % 2 * inner + i;
+        ASSERT_EQ(sliced_up[(e * inner + i) * embed + c], up[row * embed + c]) << e;
+        ASSERT_EQ(sliced_down[(e * embed + c) * inner + i], 2 * down[c * 2 * inner + row]) << e;
+      }
+  for (size_t c = 0; c < embed; ++c) {
+    EXPECT_EQ(router[c], router[embed + c]);
+    EXPECT_NE(router[c], router[2 * embed + c]);
   }
 }
 

@@ -153,6 +153,8 @@ constexpr TrainingKey kTrainingKeys[] = {
     {"model.init", [](const Model& a, Model& b) { b.init = a.init; }},
     {"model.init_stddev", [](const Model& a, Model& b) { b.init_stddev = a.init_stddev; }},
     {"model.moe.upcycle", [](const Model& a, Model& b) { b.moe.upcycle = a.moe.upcycle; }},
+    {"model.moe.upcycle_slices",
+     [](const Model& a, Model& b) { b.moe.upcycle_slices = a.moe.upcycle_slices; }},
     {"model.moe.balance_loss", [](const Model& a, Model& b) { b.moe.balance_loss = a.moe.balance_loss; }},
     {"model.moe.balance_scope", [](const Model& a, Model& b) { b.moe.balance_scope = a.moe.balance_scope; }},
     {"model.moe.balance.micro_batch",
@@ -343,7 +345,7 @@ bool is_free_beside_hf(std::string_view key, bool upcycling) {
                                                  "model.mtp.layers", "model.mtp.loss"};
   return std::ranges::count(kTrainingKeys, key, &TrainingKey::key) > 0 ||
          std::ranges::count(kOthers, key) > 0 || key.starts_with("model.rope_scaling.") ||
-         (upcycling && key.starts_with("model.moe."));
+         (upcycling && (key.starts_with("model.moe.") || key == "model.ffn"));
 }
 
 std::optional<std::string> why_no_hf_folder(const base::Path& path, const std::string& as_given) {
