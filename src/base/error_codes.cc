@@ -43,6 +43,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"data/megatron_index", "Q2201"},
     {"data/npy_file", "Q2202"},
     {"data/open_corpus", "Q2208"},
+    {"data/route_table", "Q2232"},
     {"data/text_source", "Q2204"},
     {"data/token_file", "Q2003"},
     {"device/", "Q2020"},
@@ -105,6 +106,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"tools/checkpoints", "Q2401"},
     {"tools/ledger", "Q2230"},
     {"tools/model_files", "Q2504"},
+    {"tools/record_routes", "Q2232"},
     {"tools/replay", "Q2406"},
     {"tools/show_data", "Q2231"},
     {"tools/tokenize", "Q2306"},
@@ -116,6 +118,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"train/memory_check", "Q2020"},
     {"train/peer_memory", "Q2403"},
     {"train/resume", "Q2403"},
+    {"train/route_file", "Q2232"},
     {"train/run_data", "Q2204"},
     {"train/run_state", "Q2405"},
 };

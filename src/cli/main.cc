@@ -231,7 +231,8 @@ std::vector<Verb> add_verbs(CLI::App& app) {
       {"Data", {add_tokenizer(app), add_prepare(app), add_data(app)}},
       {"Layouts", {add_verify(app), add_program(app), add_schedule(app)}},
       {"Checkpoints and weights",
-       {add_checkpoint(app), add_replay(app), add_convert(app), add_diff(app), add_logits(app)}},
+       {add_checkpoint(app), add_replay(app), add_convert(app), add_diff(app), add_logits(app),
+        add_routes(app)}},
       {"Machines", {add_doctor(app), add_bench(app)}},
       {"Reference", {add_explain(app), add_recipe(app), add_man(app), add_completion(app)}}};
   std::vector<Verb> all;

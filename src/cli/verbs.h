@@ -54,6 +54,7 @@ Verb add_export(CLI::App& app);
 Verb add_convert(CLI::App& app);
 Verb add_diff(CLI::App& app);
 Verb add_logits(CLI::App& app);
+Verb add_routes(CLI::App& app);
 Verb add_schedule(CLI::App& app);
 Verb add_tokenizer(CLI::App& app);
 Verb add_prepare(CLI::App& app);

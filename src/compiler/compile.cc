@@ -54,6 +54,7 @@ class Passes {
 
 graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
   const bool infer = mode == graph::Mode::Infer;
+  const bool replays = mode == graph::Mode::Train && !r.data.routes.empty();
   return {.mode = mode,
           .compute = r.precision.compute,
           .param_grad = r.precision.gradients,
@@ -63,7 +64,8 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .accumulation = r.batch.accumulation,
           .packed = r.data.pack || infer,
           .deterministic = r.run.deterministic,
-          .groups = models::param_groups(r.optimizer)};
+          .groups = models::param_groups(r.optimizer),
+          .routes = replays ? r.model.moe.choices_in(r.model.layers) : 0};
 }
 
 passes::QuantizeOptions quantize_options(const config::Recipe& r) {
@@ -82,7 +84,7 @@ graph::BuildOptions entry_options(const config::Recipe& r, const Serving& servin
   graph::BuildOptions options = build_options(r, entry.mode);
   options.tokens = entry.rows;
   options.seq_len = entry.mode == graph::Mode::Decode ? 1 : entry.rows;
-  options.packed = entry.mode == graph::Mode::Score;
+  options.packed = entry.mode == graph::Mode::Score || (entry.mode == graph::Mode::Routes && r.data.pack);
   options.cache = serving.cache;
   options.sampling = serving.sampling;
   return options;

@@ -30,7 +30,7 @@ struct PassRecord {
 // A program that generates text instead of training: its entries, which are Program::variants in this order.
 struct Serving {
   struct Entry {
-    graph::Mode mode = graph::Mode::Prefill;  // or Decode, Score
+    graph::Mode mode = graph::Mode::Prefill;  // or Decode, Score, Routes
     int64_t rows = 0;  // of a prompt; sequences that are decoded at once; of packed texts
   };
   std::vector<Entry> entries;

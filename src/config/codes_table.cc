@@ -260,6 +260,10 @@ constexpr ProblemCode kCodes[] = {
      "batch.ramp=[{until=3, global=8}]\nparallel.pp=2\nparallel.schedule=\"file:own.txt\"\nbatch.global=16\n"
      "parallel.tp=1",
      "parallel.schedule=\"1f1b\""},
+    {"Q1225", "data.routes replaces the choices of routers",
+     "Recorded choices of experts are repeated in blocks with experts, instead of choosing by router or by "
+     "position.",
+     "data.routes=\"routes.safetensors\"", "data.routes=\"\""},
     {"Q1220", "data.curriculum has an order",
      "The epochs of a curriculum follow the order that data.curriculum.by gives.", "data.curriculum.epochs=2",
      "data.curriculum.by=\"length\""},

@@ -142,6 +142,11 @@ constexpr ProblemCode kRows[] = {
         "'quintet data show' prints chat data (.jsonl, with a tokenizer whose template renders it) or "
         "prepared data.",
         "Add --tokenizer, or name the folder that 'quintet prepare' wrote."),
+    row("Q2232", "recorded choices of experts fit the model and the data",
+        "data.routes repeats choices of experts row by row. That needs a file of the model's sizes, recorded "
+        "for the samples and tokens that the run trains on; otherwise rows would go to the experts of other "
+        "tokens.",
+        "Record the choices again with 'quintet routes', for this recipe and all of its steps."),
 
     // ---- Q23: tokenizers
     row("Q2301", "tokenizer.json can be used",

@@ -245,6 +245,9 @@ constexpr KeyDoc kKeys[] = {
     {"data.long_documents", "best-fit: what happens to documents longer than a sequence.", "\"truncate\""},
     {"data.balance", "Spread the sequences of a step over data ranks by the cost of their attention.",
      "true"},
+    {"data.routes",
+     "File of recorded expert choices (`quintet routes`): training repeats them instead of the router's own.",
+     "\"routes.safetensors\""},
     {"data.chat.template",
      "chat: Jinja file (with a / or ending in .jinja, relative to the recipe), or the name of one of the "
      "tokenizer's templates, or of a built-in one such as chatml.",

@@ -48,6 +48,7 @@ void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(c
     for (std::string& path : set.path) path = absolute("eval.sets", path);
   if (const std::string& by = r.data.curriculum.by; !by.empty() && by != "length")
     r.data.curriculum.by = absolute("data.curriculum.by", by);
+  r.data.routes = absolute("data.routes", r.data.routes);
   if (std::string& file = r.data.chat.chat_template;
       file.find('/') != std::string::npos || file.ends_with(".jinja"))
     file = absolute("data.chat.template", file);

@@ -121,6 +121,12 @@ struct Moe {
   bool in_block(int64_t block) const {
     return experts > 0 && block >= first_dense && (block - first_dense + 1) % every == 0;
   }
+  // Experts that a row chooses in all of `layers` blocks.
+  int64_t choices_in(int64_t layers) const {
+    int64_t choices = 0;
+    for (int64_t block = 0; block < layers; ++block) choices += in_block(block) ? top_k : 0;
+    return choices;
+  }
   // The coefficient of the balance loss over `scope`; 0: none.
   double balance_over(BalanceScope scope) const {
     return scope == balance_scope ? balance_loss : balance.over(scope);
@@ -312,6 +318,7 @@ struct Data {
   Fim fim;
   Mlm mlm;
   Curriculum curriculum;
+  std::string routes;  // file of recorded expert choices that training repeats; empty: routers choose
 
   bool is_given() const { return !path.empty() || !blend.empty(); }
   bool operator==(const Data&) const = default;

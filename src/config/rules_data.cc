@@ -172,6 +172,15 @@ void balance_is_possible(const Recipe& r, const Fail& fail) {
          "false, or run.noise_scale_every 0");
 }
 
+void routes_replace_routers(const Recipe& r, const Fail& fail) {
+  if (r.data.routes.empty()) return;
+  if (r.model.moe.experts == 0)
+    fail("data.routes", "has no effect with model.moe.experts = 0: no block has a router", "\"\"");
+  if (r.model.moe.force_balance)
+    fail("model.moe.force_balance", "chooses experts by position, but data.routes says which are chosen",
+         "false");
+}
+
 void fim_is_possible(const Recipe& r, const Fail& fail) {
   const Fim& f = r.data.fim;
   if (f.rate == 0) {
@@ -280,8 +289,8 @@ std::vector<Rule> data_rules() {
   return {
       {"strings have no control characters",
        {"data.path", "data.blend", "data.tokenizer", "model.hf", "run.dir", "checkpoint.dir", "eval.sets",
-        "data.curriculum.by", "data.chat.template", "parallel.schedule", "memory.recompute_layers",
-        "optimizer.groups"},
+        "data.curriculum.by", "data.routes", "data.chat.template", "parallel.schedule",
+        "memory.recompute_layers", "optimizer.groups"},
        strings_have_no_control_characters},
       {"a run reads data.path or data.blend", {"data.path", "data.blend"}, one_source},
       {"data.blend has a path and a weight or a budget per set", {"data.blend"}, blend_is_complete},
@@ -302,6 +311,9 @@ std::vector<Rule> data_rules() {
       {"data.balance has an effect",
        {"data.balance", "data.pack", "run.noise_scale_every"},
        balance_is_possible},
+      {"data.routes replaces the choices of routers",
+       {"data.routes", "model.moe.experts", "model.moe.force_balance"},
+       routes_replace_routers},
       {"data.fim has an effect", {"data.fim.rate", "data.pack"}, fim_is_possible},
       {"masked tokens are chosen from whole text",
        {"model.family", "data.mlm.random", "data.mlm.keep", "data.mlm.mask", "data.format", "data.fim.rate"},

@@ -162,6 +162,7 @@ void for_each_key(R& r, V&& v) {
   v("data.packing", r.data.packing);
   v("data.long_documents", r.data.long_documents);
   v("data.balance", r.data.balance);
+  v("data.routes", r.data.routes);
   v("data.chat.template", r.data.chat.chat_template);
   v("data.chat.loss", r.data.chat.loss);
   v("data.chat.end_of_turn", r.data.chat.end_of_turn);

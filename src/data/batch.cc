@@ -125,6 +125,10 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
                   "a buffer of {} elements for {} sequences of {} tokens", buffer.size(), layout_.micro,
                   seq_len);
   std::ranges::fill(out.token_types, 0);
+  std::ranges::fill(out.routes, 0);
+  const int64_t choices = static_cast<int64_t>(out.routes.size()) / layout_.micro;  // of a sequence
+  QUINTET_CHECK(choices % seq_len == 0, "a buffer of {} choices for {} sequences of {} tokens",
+                out.routes.size(), layout_.micro, seq_len);
   int64_t valid = 0;
   for (int64_t i = 0; i < layout_.micro; ++i) {
     const int64_t sequence = sequence_at(step, place_of(micro_index, dp_index, i)),
@@ -146,6 +150,15 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
       for (size_t at = 0; at < view.positions.size(); ++at) view.positions[at] = static_cast<int32_t>(at);
     }
     fill_next(view, row(out.next_ids, i, seq_len), row(out.next_labels, i, seq_len));
+    if (routes_ && !out.routes.empty()) {
+      std::vector<int32_t> ids(view.tokens.begin(), view.tokens.end());
+      if (const auto pick = mixture_.at(place); ids.empty() && pick) {  // a pipeline stage that reads no ids
+        ids.resize(static_cast<size_t>(seq_len));
+        const MixtureSet::Found found = mixture_.find(*pick);
+        found.dataset->fill(found.index, {ids, {}, {}, {}}, place);
+      }
+      if (!ids.empty()) routes_(place, ids, row(out.routes, i, choices));
+    }
     valid += count_sequence(step, sequence);
   }
   return valid;

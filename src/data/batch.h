@@ -39,6 +39,8 @@ struct MicroBatch {
   // is none. Need ids, labels and documents.
   std::span<int32_t> next_ids, next_labels;
   std::span<int32_t> token_types;  // of encoders: 0, documents have one part
+  // Choices of experts to repeat, plus 1: those of all blocks for each token. 0: the router chooses.
+  std::span<int32_t> routes;
 };
 
 // Identifies a label for a mask. `sequence` is g above; `sample` is Mixture::number; `position` is within the
@@ -69,6 +71,10 @@ class Batches {
 
   // Sequences of a step go to ranks by the cost of their attention (balance.h).
   void set_balanced();
+
+  // What MicroBatch::routes of a sample is, given its place in the global order and its ids (fill_routes).
+  using Routes = std::function<void(int64_t place, std::span<const int32_t> ids, std::span<int32_t> out)>;
+  void set_routes(Routes routes) { routes_ = std::move(routes); }
 
   const Mixture& mixture() const { return mixture_; }
   const BatchLayout& layout() const { return layout_; }
@@ -115,6 +121,7 @@ class Batches {
   std::vector<BatchStart> stages_;  // at least one
   LabelMask mask_;
   std::shared_ptr<Orders> orders_;  // set when balanced
+  Routes routes_;
 };
 
 }  // namespace quintet::data

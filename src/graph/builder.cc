@@ -164,6 +164,14 @@ ValueId Builder::token_types() {
   return token_types_;
 }
 
+ValueId Builder::routes() {
+  if (!routes_.valid())
+    routes_ =
+        graph_.add_input({.kind = InputKind::Routes},
+                         {DType::I32, {{Dim::Tokens, options_.tokens}, {Dim::Choices, options_.routes}}});
+  return routes_;
+}
+
 void Builder::next_token_loss(ValueId x, ValueId w, double weight) {
   if (done_) base::fail_user("the loss of further tokens belongs before the head");
   if (options_.mode != Mode::Train) return;
@@ -227,6 +235,10 @@ Graph Builder::finish() {
   graph_.num_blocks = block_ + 1;
   assign_groups();
   if (options_.mode == Mode::Score) emit_scores();
+  if (options_.mode == Mode::Routes) {
+    if (chosen_.empty()) base::fail_user("the model has no routers: no block has experts");
+    graph_.logits = emit(kJoinChoices, chosen_);
+  }
   if (!infers(options_.mode)) emit_loss();
   return std::move(graph_);
 }

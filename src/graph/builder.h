@@ -10,9 +10,10 @@
 namespace quintet::graph {
 
 // Loss with gradients; loss alone; logits of all rows; the first pass over a prompt, which fills a cache and
-// samples a token; a token of every sequence, from a cache; log-probabilities of the labels.
-// What inference graphs return is Graph::logits: the logits, the sampled tokens or the log-probabilities.
-enum class Mode : uint8_t { Train, Evaluate, Infer, Prefill, Decode, Score };
+// samples a token; a token of every sequence, from a cache; log-probabilities of the labels; the experts that
+// routers choose. What inference graphs return is Graph::logits: the logits, the sampled tokens, the
+// log-probabilities, or i32[tokens, choices], the choices of all blocks.
+enum class Mode : uint8_t { Train, Evaluate, Infer, Prefill, Decode, Score, Routes };
 inline bool infers(Mode mode) { return mode >= Mode::Infer; }
 
 // The cache of keys and values (ops/cache.cc).
@@ -53,6 +54,8 @@ struct BuildOptions {
   std::vector<ParamGroup> groups = {};
   CacheShape cache = {};  // Prefill and Decode
   Sampling sampling = {};
+  // Train: columns of InputKind::Routes, as many as the first blocks with experts choose; 0: routers choose.
+  int64_t routes = 0;
 };
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
@@ -82,6 +85,7 @@ class Builder {
   ValueId documents() const { return documents_; }
   ValueId next_ids();     // InputKind::NextIds
   ValueId token_types();  // InputKind::TokenTypes
+  ValueId routes();       // InputKind::Routes
   const BuildOptions& options() const { return options_; }
 
   // Blocks are the units in which parameters are gathered and gradients reduced. Label 0 is open at the
@@ -236,11 +240,12 @@ class Builder {
   BuildOptions options_;
   Graph graph_;
   ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_, head_bias_,
-      sequences_, page_table_, next_ids_, token_types_;
+      sequences_, page_table_, next_ids_, token_types_, routes_;
   std::vector<Head> next_heads_;
   std::vector<ValueId> losses_;  // auxiliary
+  std::vector<ValueId> chosen_;  // of every select
   int block_ = 0;
-  int64_t salt_ = 0;
+  int64_t salt_ = 0, route_column_ = 0;
   double soft_cap_ = 0;  // of the logits
   bool done_ = false;
 };

@@ -21,17 +21,23 @@ Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, Value
   std::vector<ValueId> in = {logits};
   if (bias.valid()) in.push_back(bias);
   if (o.force_balance) in.push_back(positions_);
-  const Node& node = graph_.add_node(kSelect, std::move(in),
-                                     {{"k", o.k},
-                                      word(o.score),
-                                      word(o.top_k_first ? ChoiceOrder::TopKFirst : ChoiceOrder::ScoreFirst),
-                                      {"normalise", int64_t{o.normalise}},
-                                      {"scale", o.scale},
-                                      {"groups", o.groups},
-                                      {"groups_kept", o.groups_kept},
-                                      {"biased", int64_t{bias.valid()}},
-                                      {"force_balance", int64_t{o.force_balance}}},
-                                     Phase::F, block_);
+  Attrs attrs = {{"k", o.k},
+                 word(o.score),
+                 word(o.top_k_first ? ChoiceOrder::TopKFirst : ChoiceOrder::ScoreFirst),
+                 {"normalise", int64_t{o.normalise}},
+                 {"scale", o.scale},
+                 {"groups", o.groups},
+                 {"groups_kept", o.groups_kept},
+                 {"biased", int64_t{bias.valid()}},
+                 {"force_balance", int64_t{o.force_balance}}};
+  // Blocks that only training has come after those that are recorded.
+  if (options_.mode == Mode::Train && !o.force_balance && route_column_ + o.k <= options_.routes) {
+    in.push_back(routes());
+    attrs.set("column", route_column_);
+    route_column_ += o.k;
+  }
+  const Node& node = graph_.add_node(kSelect, std::move(in), std::move(attrs), Phase::F, block_);
+  chosen_.push_back(node.outputs[1]);
   return {node.outputs[0], node.outputs[1], node.outputs[2]};
 }
 

@@ -8,9 +8,9 @@
 namespace quintet::graph {
 namespace {
 
-constexpr std::array<std::string_view, 11> kNames = {"ids",     "labels",      "positions",   "documents",
-                                                     "samples", "next_ids",    "next_labels", "token_types",
-                                                     "seed",    "dropout_key", "one"};
+constexpr std::array<std::string_view, 12> kNames = {"ids",     "labels",   "positions",   "documents",
+                                                     "samples", "next_ids", "next_labels", "token_types",
+                                                     "routes",  "seed",     "dropout_key", "one"};
 
 }  // namespace
 

@@ -170,8 +170,8 @@ extern const OpDef kCenter, kUnitNorm, kUnitNormDx, kClip, kClipDx, kPositionSca
 extern const OpDef kExpertBias, kExpertBiasDw, kSpreadChoices, kGatherChoices;  // ops/expert_bias.cc
 extern const OpDef kLinears, kLinearsDx, kLinearsDw;                            // ops/packed.cc
 extern const OpDef kJoinHeads, kJoinHeadsDx;                                    // ops/heads.cc
-extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit,
-    kRandomWeights;  // ops/router.cc
+extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit, kRandomWeights,
+    kJoinChoices;  // ops/router.cc
 extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceLoss, kBalanceDsums, kZLoss,
     kZLossDx;                                                                     // ops/balance.cc
 extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;          // ops/dispatch.cc

@@ -607,7 +607,7 @@ void add_inputs(Emitter& e, const graph::Graph& graph) {
   const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
   Program& p = e.program();
   for (const graph::Value& v : graph.values()) {
-    if (v.kind != graph::ValueKind::Input || v.type.num_dims() != 1) continue;
+    if (v.kind != graph::ValueKind::Input || v.type.num_dims() == 0) continue;
     const auto known =
         std::find_if(p.inputs.begin(), p.inputs.end(), [&](const auto& i) { return i.spec == v.input; });
     if (known == p.inputs.end()) {

@@ -462,11 +462,30 @@ data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
   return split(builder.finish());
 }
 
+namespace {
+
+// Choices of experts for data.routes: k neighbours from a random one on; every seventh row has none.
+void random_routes(const config::Moe& moe, int64_t place, std::span<int32_t> out) {
+  for (size_t at = 0; at < out.size(); ++at) {
+    const auto block = static_cast<uint64_t>(at) / static_cast<uint64_t>(moe.top_k);
+    const uint64_t draw =
+        base::philox(base::stream_key(0, "routes") ^ static_cast<uint64_t>(place), block)[0];
+    const auto expert = (draw + at % static_cast<size_t>(moe.top_k)) % static_cast<uint64_t>(moe.experts);
+    out[at] = block % 7 == 0 ? 0 : static_cast<int32_t>(expert) + 1;
+  }
+}
+
+}  // namespace
+
 data::Batches training_batches(const config::Recipe& r, const data::Dataset& dataset, data::LabelMask mask) {
   data::Batches batches(
       dataset, data::Sampler(static_cast<uint64_t>(r.run.seed), dataset.size(), data::Order::Shuffled),
       {r.batch.global, r.batch.micro, r.batch.accumulation, r.parallel.dp()}, {}, std::move(mask));
   batches.set_stages(train::batch_starts(r));
+  if (!r.data.routes.empty())
+    batches.set_routes([moe = r.model.moe](int64_t place, std::span<const int32_t>, std::span<int32_t> out) {
+      random_routes(moe, place, out);
+    });
   return batches;
 }
 

@@ -118,6 +118,7 @@ config::Recipe on_one_rank(config::Recipe recipe);
 // The recipe's training data, or synthetic documents when it has none: random tokens over the whole
 // vocabulary, in documents of uneven length.
 data::Dataset training_data(const config::Recipe& recipe, bool synthetic);
+// With data.routes, random choices are repeated instead of those of the file.
 data::Batches training_batches(const config::Recipe& recipe, const data::Dataset& dataset,
                                data::LabelMask mask = {});
 

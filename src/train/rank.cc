@@ -31,8 +31,10 @@ namespace {
 constexpr int64_t kReadAhead = 2;  // steps
 
 // The input as the member of a micro-batch that the data fills; other inputs are left alone.
-void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows) {
+void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows, int64_t route_columns) {
   using graph::InputKind;
+  if (input.spec.kind == InputKind::Routes)
+    batch.routes = {input.data, rows * static_cast<size_t>(route_columns)};
   const std::span<int32_t> span(input.data, rows);
   if (input.spec.kind == InputKind::Ids) batch.ids = span;
   if (input.spec.kind == InputKind::Labels) batch.labels = span;
@@ -61,6 +63,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
     : recipe_(recipe),
       ramp_(recipe_),
       world_(world),
+      route_columns_(recipe_.model.moe.choices_in(recipe_.model.layers)),
       log_(options.log),
       spikes_(recipe_.run.skip_spike),
       schedule_end_(options.schedule_steps > 0 ? ramp_.after(options.schedule_steps) : ramp_.end()) {
@@ -209,7 +212,7 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
   return [this, step, &batches](int micro, const auto& inputs) {
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     data::MicroBatch out;
-    for (const exec::InputRows& input : inputs) set_rows(out, input, rows);
+    for (const exec::InputRows& input : inputs) set_rows(out, input, rows, route_columns_);
     batches.fill(step, micro, dp_index_, out);
   };
 }
@@ -335,7 +338,7 @@ exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
     std::vector<exec::InputRows> wanted;
     for (const exec::InputRows& input : inputs) {
       const auto [it, is_new] = whole_rows_.try_emplace(of_one_rank(input.spec));
-      if (is_new) it->second.resize(static_cast<size_t>(whole.rows()));
+      if (is_new) it->second.resize(static_cast<size_t>(whole.rows() * columns_of(input.spec)));
     }
     for (auto& [spec, rows] : whole_rows_) wanted.push_back({spec, rows.data()});
     load(micro, wanted);
@@ -347,10 +350,12 @@ exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
                                  .first = cp_index_ / count * count,
                                  .count = count};
       const int32_t* from = whole_rows_.at(of_one_rank(input.spec)).data();
+      const int64_t columns = columns_of(input.spec);
       for (int64_t s = 0; s < order.sequences; ++s)
         for (int64_t i = 0; i < order.runs(); ++i) {
           const base::RowOrder::Run run = order.run(s, i);
-          std::copy_n(from + s * seq_len + run.position, run.length, input.data + run.row);
+          std::copy_n(from + (s * seq_len + run.position) * columns, run.length * columns,
+                      input.data + run.row * columns);
         }
     }
   };
@@ -392,7 +397,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
-      for (const exec::InputRows& input : inputs) set_rows(out, input, rows);
+      for (const exec::InputRows& input : inputs) set_rows(out, input, rows, route_columns_);
       batches.fill(batch, 0, dp_index_, out);
     };
     e.run(compiled_->evaluate, in_row_order(load));

@@ -200,6 +200,9 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
+  int64_t columns_of(const graph::InputSpec& spec) const {
+    return spec.kind == graph::InputKind::Routes ? route_columns_ : 1;
+  }
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
   void set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens);
   // The program of a step; by batch.ramp, it depends on the step.
@@ -217,6 +220,7 @@ class Rank {
   std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
+  const int64_t route_columns_;  // of InputKind::Routes
   std::map<graph::InputSpec, std::vector<int32_t>>
       whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;

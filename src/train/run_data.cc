@@ -20,6 +20,7 @@
 #include "data/open_corpus.h"
 #include "tokenizer/files.h"
 #include "tokenizer/tokenizer.h"
+#include "train/route_file.h"
 
 namespace quintet::train {
 namespace {
@@ -365,6 +366,8 @@ class DataMaker {
                 .tokenizer = {}};
     out.train.set_stages(batch_starts(recipe_));
     if (recipe_.data.balance) out.train.set_balanced();
+    if (const auto table = open_routes(recipe_))
+      out.train.set_routes([table](auto... a) { data::fill_routes(*table, a...); });
     return out;
   }
 
@@ -517,6 +520,7 @@ void require_data(const config::Recipe& recipe) {
   for (const config::EvalSet& set : recipe.eval.sets) require("eval.sets", set.path);
   if (const std::string& by = recipe.data.curriculum.by; !by.empty() && by != "length")
     require("data.curriculum.by", {by});
+  if (!recipe.data.routes.empty()) require("data.routes", {recipe.data.routes});
 }
 
 namespace {

@@ -156,6 +156,29 @@ TEST(Experts, OneExpertTakesEverythingInPasses) {
   }
 }
 
+// Recorded choices are repeated wherever a token's rows are: over data, tensor, context and pipeline ranks,
+// with capacities, recompute, and blocks without experts. The one rank repeats them too.
+TEST(Experts, RoutesAreRepeatedInEveryLayout) {
+  const auto repeats = [](Recipe r) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.data.routes = "given";
+    expect_equal(resolved(r, 2, 2));
+  };
+  for (const Recipe& r : layouts()) repeats(r);
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    Recipe r = on(2, 1, 1, 2, 1, 2);
+    r.data.seq_len = 16;
+    r.parallel.pp = 2;
+    r.parallel.schedule = schedule;
+    r.model.layers = 4;
+    r.model.moe.every = 2;  // the first block has none
+    r.model.ffn = 8;
+    r.model.moe.capacity_factor = 1.2;
+    r.memory.recompute = config::RecomputeKind::Full;
+    repeats(r);
+  }
+}
+
 // Rows that fit take one pass, which computes what it computes without a bound: the same bits.
 TEST(Experts, BoundWithoutOverflowChangesNothing) {
   Recipe r = on(4, 1, 2, 4);

@@ -86,6 +86,13 @@ std::vector<OpExample> router_examples() {
       {&graph::kZLoss, coefficient, {logits}},
       {&graph::kZLossDx, coefficient, {logits, dloss}},
   };
+  // Choices plus 1 of three routers, of which this one's are in the middle; every fourth row has none.
+  HostTensor routes(Type{DType::I32, {T, {Dim::Choices, 3 * kChoices}}});
+  for (int32_t r = 0; r < kTokens; ++r)
+    for (int32_t c = 0; c < 3 * kChoices; ++c)
+      routes.index()[r * 3 * kChoices + c] =
+          r % 4 == 0 ? 0 : 1 + (r * 3 + c) % static_cast<int32_t>(kExperts);
+  list.push_back({&graph::kJoinChoices, {}, {chosen, routes, kept}});
   for (const auto& [score, order] :
        {std::pair{"softmax", "score_first"}, std::pair{"sigmoid", "score_first"},
         std::pair{"sqrt_softplus", "score_first"}, std::pair{"softmax", "top_k_first"}})
@@ -93,6 +100,9 @@ std::vector<OpExample> router_examples() {
       const std::vector<std::vector<size_t>> outputs = {{0}, {2}, {0, 2}};
       for (const auto& back : outputs) {
         list.push_back({&graph::kSelect, select(score, order, normalise, 1, 0, 0), {logits}, back});
+        Attrs replayed = select(score, order, normalise, 1, 0, 0);
+        replayed.set("column", kChoices);
+        list.push_back({&graph::kSelect, replayed, {logits, routes}, back, /*constants=*/{1}});
         list.push_back({&graph::kSelect,
                         select(score, order, normalise, 4, 1, 0),
                         {logits, m.real({R})},

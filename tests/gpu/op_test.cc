@@ -40,10 +40,10 @@ std::set<size_t> statistics(const OpExample& e) {
 // Ops that never see the model's dtype: routing is done in the dtype of statistics.
 bool routes(const graph::OpDef& op) {
   static const std::set<const graph::OpDef*> ops = {
-      &graph::kSelect,        &graph::kSelectDx,     &graph::kLimit,      &graph::kExpertLoad,
-      &graph::kBalanceSums,   &graph::kBalanceDx,    &graph::kRunningSum, &graph::kBalanceLoss,
-      &graph::kBalanceDsums,  &graph::kZLoss,        &graph::kZLossDx,    &graph::kSpreadChoices,
-      &graph::kGatherChoices, &graph::kRandomWeights};
+      &graph::kSelect,        &graph::kSelectDx,      &graph::kLimit,      &graph::kExpertLoad,
+      &graph::kBalanceSums,   &graph::kBalanceDx,     &graph::kRunningSum, &graph::kBalanceLoss,
+      &graph::kBalanceDsums,  &graph::kZLoss,         &graph::kZLossDx,    &graph::kSpreadChoices,
+      &graph::kGatherChoices, &graph::kRandomWeights, &graph::kJoinChoices};
   return ops.contains(&op);
 }
 bool stays_f64(const OpExample& e, size_t i) {

@@ -21,6 +21,9 @@ std::vector<OpCase> router_cases() {
                  {"biased", biased},
                  {"force_balance", forced}};
   };
+  const Type given{DType::I32, {tokens, {Dim::Choices, 6}}};
+  Attrs replayed = select(1, 0);
+  replayed.set("column", int64_t{2});
   const auto select_dx = [](int64_t weights, int64_t scores) {
     return Attrs{{"score", std::string("softmax")}, {"order", std::string("score_first")},
                  {"normalise", int64_t{1}},         {"scale", 1.0},
@@ -46,6 +49,8 @@ std::vector<OpCase> router_cases() {
           {&kSelect, {logits, bias}, select(1, 0)},
           {&kSelect, {logits}, select(0, 0)},
           {&kSelect, {logits, bias, row}, select(1, 1)},
+          {&kSelect, {logits, bias, given}, replayed},
+          {&kJoinChoices, {chosen, given}, {}},
           {&kSelectDx, {logits, chosen, weights, logits}, select_dx(1, 1)},
           {&kSelectDx, {logits, chosen, weights}, select_dx(1, 0)},
           {&kSelectDx, {logits, chosen, logits}, select_dx(0, 1)},

@@ -36,6 +36,7 @@ TEST(RouterOps, Inferred) {
   EXPECT_EQ(inferred(kSelectDx), "f32[tokens=8, routes=6]");
   EXPECT_EQ(inferred(kLimit), "i32[tokens=8, choices=2]");
   EXPECT_EQ(inferred(kRandomWeights), "f64[tokens=8, choices=2]");
+  EXPECT_EQ(inferred(kJoinChoices), "i32[tokens=8, choices=8]");
   EXPECT_EQ(inferred(kExpertLoad), "f64[flat=8]");
   EXPECT_EQ(text(scoped(kBalanceSums, "micro").out()), "f32[flat=12]");
   EXPECT_EQ(text(scoped(kBalanceSums, "sequence").out()), "f32[tokens=2, flat=12]");
@@ -85,6 +86,25 @@ std::vector<Refusal> refusals() {
              c.attrs.set("force_balance", int64_t{1});
              c.in.push_back({DType::F32, {{Dim::Tokens, 8}}});
            }},
+          {&kSelect, "no routes to repeat", attr("column", int64_t{0})},
+          {&kSelect, "routes with too few columns",
+           [](OpCase& c) {
+             c.attrs.set("column", int64_t{5});
+             c.in.push_back({DType::I32, {{Dim::Tokens, 8}, {Dim::Choices, 6}}});
+           }},
+          {&kSelect, "routes of other rows",
+           [](OpCase& c) {
+             c.attrs.set("column", int64_t{0});
+             c.in.push_back({DType::I32, {{Dim::Tokens, 9}, {Dim::Choices, 6}}});
+           }},
+          {&kSelect, "routes and positions",
+           [](OpCase& c) {
+             c.attrs.set("column", int64_t{0});
+             c.attrs.set("force_balance", int64_t{1});
+             c.in.push_back({DType::I32, {{Dim::Tokens, 8}, {Dim::Choices, 6}}});
+           }},
+          {&kJoinChoices, "choices of other rows", resize(1, 0, 9)},
+          {&kJoinChoices, "real choices", retype(1, DType::F32)},
           {&kSelect, "an unknown score", attr("score", strange)},
           {&kSelect, "an unknown order", attr("order", strange)},
           {&kSelect, "a softmax over chosen sigmoids",

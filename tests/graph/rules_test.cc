@@ -253,6 +253,7 @@ TEST(Rules, PartialResults) {
       {&kSelectDx, {}},
       {&kLimit, {}},
       {&kRandomWeights, {}},
+      {&kJoinChoices, {}},
       {&kExpertLoad, {"tokens sum 0"}},
       {&kBalanceSums, {"tokens sum 0"}},
       {&kBalanceDx, {}},

@@ -173,6 +173,57 @@ template <class S>
 class Select : public testing::Test {};
 TYPED_TEST_SUITE(Select, StatTypes);
 
+// Rows of given choices take them, from their columns and in their order; those whose first one is 0 choose by
+// themselves. Weights are those of a router that chose the same.
+TYPED_TEST(Select, RepeatsGivenChoices) {
+  using S = TypeParam;
+  constexpr int64_t kRows = 23, kExperts = 8, kK = 2, kColumns = 6, kColumn = 4;
+  for (const auto& [score, top_k_first] : kScores) {
+    const SelectShape plain{.rows = kRows,
+                            .experts = kExperts,
+                            .k = kK,
+                            .score = score,
+                            .top_k_first = top_k_first,
+                            .normalise = true,
+                            .scale = 1.5};
+    SelectShape replays = plain;
+    replays.route_columns = kColumns, replays.route_column = kColumn;
+    const auto logits = random_values<S>(kRows * kExperts, 5), bias = random_values<S>(kExperts, 6, 0.3);
+    std::vector<int32_t> routes(static_cast<size_t>(kRows * kColumns), 99);  // 99: of other routers
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto at = static_cast<size_t>(r * kColumns + kColumn);
+      routes[at] = r % 3 == 0 ? 0 : static_cast<int32_t>(r * 5 % kExperts) + 1;
+      routes[at + 1] = r % 3 == 0 ? 0 : static_cast<int32_t>((r * 5 + 3) % kExperts) + 1;
+    }
+    run_everywhere([&](ThreadPool& pool) {
+      const Result<S> alone = run_select<S>(plain, logits, bias, {}, pool),
+                      got = run_select<S>(replays, logits, bias, routes, pool);
+      for (int64_t r = 0; r < kRows; ++r) {
+        double total = 0;
+        for (int64_t j = 0; j < kK; ++j) {
+          const int32_t given = routes[static_cast<size_t>(r * kColumns + kColumn + j)];
+          const int32_t e = got.chosen.data()[r * kK + j];
+          EXPECT_EQ(e, given == 0 ? alone.chosen.data()[r * kK + j] : given - 1) << r;
+          const auto z = static_cast<double>(S(logits[static_cast<size_t>(r * kExperts + e)]));
+          total += score == Score::Softmax   ? std::exp(z)
+                   : score == Score::Sigmoid ? 1 / (1 + std::exp(-z))
+                                             : std::sqrt(std::log1p(std::exp(z)));
+        }
+        for (int64_t j = 0; j < kK; ++j) {
+          const auto z = static_cast<double>(
+              S(logits[static_cast<size_t>(r * kExperts + got.chosen.data()[r * kK + j])]));
+          const double raw = score == Score::Softmax   ? std::exp(z)
+                             : score == Score::Sigmoid ? 1 / (1 + std::exp(-z))
+                                                       : std::sqrt(std::log1p(std::exp(z)));
+          EXPECT_NEAR(static_cast<double>(got.weights.data()[r * kK + j]), 1.5 * raw / total, 40 * unit<S>());
+        }
+      }
+      EXPECT_EQ(bytes_of(got.scores), bytes_of(alone.scores));
+      return bytes_of(got.scores, got.chosen, got.weights);
+    });
+  }
+}
+
 TYPED_TEST(Select, MatchesReference) {
   using S = TypeParam;
   int cases = 0;

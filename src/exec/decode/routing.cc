@@ -63,6 +63,10 @@ kernels::SelectShape select_shape(const Instr& i) {
   kernels::SelectShape s = scoring(i.attrs, i.in[0].type, i.out[1].type);
   s.groups = i.attrs.integer("groups");
   s.groups_kept = i.attrs.integer("groups_kept");
+  if (i.attrs.find("column") != nullptr) {
+    s.route_columns = i.in.back().type.size(1);
+    s.route_column = i.attrs.integer("column");
+  }
   return s;
 }
 kernels::SelectShape select_dx_shape(const Instr& i) { return scoring(i.attrs, i.in[0].type, i.in[1].type); }

@@ -43,14 +43,23 @@ void router_dw(const Bound& bound, bool accumulate, K&& kernel) {  // dlogits, x
 }
 
 template <class K>
-void select(const Operands& b, K&& kernel) {  // logits[, bias][, positions] -> scores, chosen, weights
-  const bool biased = b.instr->attrs.integer("biased") != 0,
-             forced = b.instr->attrs.integer("force_balance") != 0;
+void select(const Operands& b, K&& kernel) {  // logits[, bias][, given] -> scores, chosen, weights
+  const bool biased = b.instr->attrs.integer("biased") != 0, given = b.instr->in.size() > (biased ? 2u : 1u);
   with_stat(b.in_type(0).dtype, [&]<class S>(S s) {
     kernel(s, select_shape(*b.instr), b.input<S>(0), b.input_if<S>(biased ? 1 : -1),
-           b.input_if<int32_t>(forced ? (biased ? 2 : 1) : -1), b.output<S>(0), b.output<int32_t>(1),
+           b.input_if<int32_t>(given ? (biased ? 2 : 1) : -1), b.output<S>(0), b.output<int32_t>(1),
            b.output<S>(2));
   });
+}
+template <class K>
+void join_choices(const Operands& b, K&& kernel) {  // chosen of several blocks -> all of them
+  const graph::Type& all = b.out_type(0);
+  int64_t column = 0;
+  for (size_t i = 0; i < b.instr->in.size(); ++i) {
+    const int64_t k = b.in_type(i).size(1);
+    kernel(b.input<int32_t>(i), k, b.output<int32_t>(0), column, all.size(1), all.size(0));
+    column += k;
+  }
 }
 template <class K>
 void select_dx(const Operands& b, K&& kernel) {  // logits, chosen[, dweights][, dscores] -> dlogits

@@ -61,14 +61,15 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
   return {.flops = 2.0 * static_cast<double>(in[0].size(0)) * w, .bytes = total_bytes(in, out)};
 }
 
-// select: logits[, bias[routes]][, positions[tokens]] -> scores[tokens, routes], chosen[tokens, choices],
+// select: logits[, bias[routes]][, positions[tokens] | routes[tokens, choices]] -> scores[tokens, routes], chosen[tokens, choices],
 // weights[tokens, choices].
 //   scores   probabilities over all experts: softmax; or sigmoid or sqrt(softplus), divided by its row's sum
 //   chosen   the k experts with the largest score + bias, largest first, ties to the lower index. The score
 //            is the softmax, the others before the division, or with top_k_first the logit itself. With
 //            groups, only experts of the groups_kept best groups take part; a group is ranked by the sum of
 //            its two best experts with a bias, by its best expert without. With force_balance: (position * k
-//            + j) mod experts.
+//            + j) mod experts. With a column: the experts in routes[column, column + k), each plus 1, in rows
+//            whose first one is not 0
 //   weights  the chosen experts' scores without bias, or with top_k_first the softmax over the chosen
 //            logits; divided by their sum when `normalise` is 1; times `scale`
 void require_scoring(std::string_view op, const Attrs& attrs) {
@@ -85,17 +86,24 @@ std::vector<Type> infer_select(const std::vector<Type>& in, const Attrs& attrs) 
   const Type& logits = in[0];
   require_scoring("select", attrs);
   require_routes("select", "logits", logits);
-  const bool biased = attrs.integer("biased") != 0, forced = attrs.integer("force_balance") != 0;
-  const size_t operands = 1 + (biased ? 1 : 0) + (forced ? 1 : 0);
-  OP_REQUIRE("select", in.size() == operands,
-             "expects {} operands with biased = {}, force_balance = {}, got {}", operands, biased, forced,
-             in.size());
+  const bool biased = attrs.integer("biased") != 0, forced = attrs.integer("force_balance") != 0,
+             replays = attrs.find("column") != nullptr;
+  const size_t operands = 1 + (biased ? 1 : 0) + (forced || replays ? 1 : 0);
+  OP_REQUIRE("select", in.size() == operands && !(forced && replays),
+             "expects {} operands with biased = {}, force_balance = {} and {}, got {}", operands, biased,
+             forced, replays ? "a column" : "no column", in.size());
   const Type bias{logits.dtype, {logits.dims[1]}};
   if (biased)
     OP_REQUIRE("select", in[1] == bias, "expects the bias {}, got {}", to_string(bias), to_string(in[1]));
   if (forced)
     OP_REQUIRE("select", is_row_index(in.back(), logits), "expects positions i32[tokens={}], got {}",
                logits.size(0), to_string(in.back()));
+  if (replays)
+    OP_REQUIRE("select",
+               is_choice(in.back(), logits, DType::I32) && attrs.integer("column") >= 0 &&
+                   attrs.integer("column") + attrs.integer("k") <= in.back().size(1),
+               "expects routes i32[tokens={}, choices] with {} columns from column {} on, got {}",
+               logits.size(0), attrs.integer("k"), attrs.integer("column"), to_string(in.back()));
   const int64_t k = attrs.integer("k"), groups = attrs.integer("groups"), kept = attrs.integer("groups_kept"),
                 experts = logits.size(1);
   OP_REQUIRE("select", k >= 1 && k <= experts, "cannot choose {} of {} experts", k, experts);
@@ -173,6 +181,18 @@ std::vector<OpDim> dims_limit(const std::vector<Type>& in, const std::vector<Typ
   return {tokens_dim(in, out, /*any_row=*/false)};
 }
 
+// join_choices: chosen i32[tokens, choices] of several blocks -> i32[tokens, choices]: side by side
+std::vector<Type> infer_join(const std::vector<Type>& in, const Attrs&) {
+  int64_t columns = 0;
+  for (const Type& t : in) {
+    OP_REQUIRE("join_choices", is_choice(t, in[0], DType::I32),
+               "expects choices i32[tokens, choices] of the same tokens, got {} and {}", to_string(in[0]),
+               to_string(t));
+    columns += t.size(1);
+  }
+  return {{DType::I32, {in[0].dims[0], {Dim::Choices, columns}}}};
+}
+
 // random_weights: chosen, samples, positions, dropout_key -> f64[tokens, choices] in (0, 1), a function of
 // (sample, position, choice) alone: what limit drops by them does not depend on the layout.
 std::vector<Type> infer_random(const std::vector<Type>& in, const Attrs&) {
@@ -190,7 +210,8 @@ std::vector<Type> infer_random(const std::vector<Type>& in, const Attrs&) {
 const std::vector<AttrSpec> kSelectAttrs = {
     {"k", AttrKind::Integer},           {"score", AttrKind::Text},     {"order", AttrKind::Text},
     {"normalise", AttrKind::Integer},   {"scale", AttrKind::Real},     {"groups", AttrKind::Integer},
-    {"groups_kept", AttrKind::Integer}, {"biased", AttrKind::Integer}, {"force_balance", AttrKind::Integer}};
+    {"groups_kept", AttrKind::Integer}, {"biased", AttrKind::Integer}, {"force_balance", AttrKind::Integer},
+    {"column", AttrKind::Integer, true}};
 const std::vector<AttrSpec> kSelectDxAttrs = {
     {"score", AttrKind::Text}, {"order", AttrKind::Text},           {"normalise", AttrKind::Integer},
     {"scale", AttrKind::Real}, {"has_dweights", AttrKind::Integer}, {"has_dscores", AttrKind::Integer}};
@@ -260,6 +281,14 @@ const OpDef kLimit = {.name = "limit",
                       .dims = dims_limit,
                       .keep = true,
                       .op_class = OpClass::Router};
+const OpDef kJoinChoices = {.name = "join_choices",
+                            .min_inputs = 1,
+                            .max_inputs = 1 << 16,
+                            .attrs = {},
+                            .infer = infer_join,
+                            .cost = cost_by_bytes,
+                            .dims = spread_tokens,
+                            .op_class = OpClass::Router};
 const OpDef kRandomWeights = {.name = "random_weights",
                               .min_inputs = 4,
                               .max_inputs = 4,

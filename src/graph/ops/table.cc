@@ -116,6 +116,7 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kSelectDx,
                                                   &kLimit,
                                                   &kRandomWeights,
+                                                  &kJoinChoices,
                                                   &kExpertLoad,
                                                   &kRunningSum,
                                                   &kBalanceSums,

@@ -142,8 +142,10 @@ int64_t select_workspace_bytes(const SelectShape& s, int threads) {
 }
 
 template <class S>
-void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* positions, S* scores,
+void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* given, S* scores,
             int32_t* chosen, S* weights, void* workspace, ThreadPool& pool) {
+  const int32_t* const positions = s.route_columns == 0 ? given : nullptr;
+  const int32_t* const routes = s.route_columns > 0 ? given : nullptr;
   pool.parallel_for(0, s.rows, kGrain, [&](int64_t begin, int64_t end, int worker) {
     const Scratch<S> scratch(s, workspace, worker);
     for (int64_t r = begin; r < end; ++r) {
@@ -151,7 +153,11 @@ void select(const SelectShape& s, const S* logits, const S* bias, const int32_t*
       S *p = scores + r * s.experts, *w = weights + r * s.k;
       int32_t* c = chosen + r * s.k;
       score_row(s.score, z, p, s.experts);
-      if (positions != nullptr)
+      const int32_t* const route =
+          routes != nullptr ? routes + r * s.route_columns + s.route_column : nullptr;
+      if (route != nullptr && route[0] > 0)
+        for (int64_t j = 0; j < s.k; ++j) c[j] = route[j] - 1;
+      else if (positions != nullptr)
         for (int64_t j = 0; j < s.k; ++j) c[j] = static_cast<int32_t>((positions[r] * s.k + j) % s.experts);
       else
         choose(s, z, p, bias, c, scratch);
@@ -163,6 +169,13 @@ void select(const SelectShape& s, const S* logits, const S* bias, const int32_t*
         for (int64_t i = 0; i < s.experts; ++i) p[i] /= sum;
       }
     }
+  });
+}
+
+void join_choices(const int32_t* from, int64_t k, int32_t* to, int64_t column, int64_t columns, int64_t rows,
+                  ThreadPool& pool) {
+  pool.parallel_for(0, rows, 64, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) std::copy_n(from + r * k, k, to + r * columns + column);
   });
 }
 

@@ -14,6 +14,7 @@ inline constexpr int kWarps = 4, kThreads = kWarps * 32;
 struct Shape {
   int64_t rows;
   int experts, k, groups, groups_kept;
+  int64_t route_columns, route_column;
   Score score;
   bool top_k_first, normalise;
   double scale;
@@ -24,6 +25,8 @@ struct Shape {
         k(static_cast<int>(s.k)),
         groups(static_cast<int>(s.groups)),
         groups_kept(static_cast<int>(s.groups_kept)),
+        route_columns(s.route_columns),
+        route_column(s.route_column),
         score(s.score),
         top_k_first(s.top_k_first),
         normalise(s.normalise),
@@ -163,7 +166,7 @@ __device__ void keep_groups(const Shape& s, bool biased, const Scratch<S>& scrat
 
 template <class S>
 __global__ void __launch_bounds__(kThreads)
-    select_kernel(const __grid_constant__ Shape s, const S* logits, const S* bias, const int32_t* positions,
+    select_kernel(const __grid_constant__ Shape s, const S* logits, const S* bias, const int32_t* given,
                   S* scores, int32_t* chosen, S* weights) {
   await_previous();
   extern __shared__ __align__(16) unsigned char memory[];
@@ -177,9 +180,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = lane(); i < s.experts; i += 32) p[i] = single_score(s.score, z[i]);
   else
     softmax(z, p, s.experts);
-  if (positions != nullptr) {
+  const int32_t* const route = s.route_columns > 0 ? given + row * s.route_columns + s.route_column : nullptr;
+  if (route != nullptr && route[0] > 0) {
+    for (int j = lane(); j < s.k; j += 32) c[j] = route[j] - 1;
+  } else if (route == nullptr && given != nullptr) {
     for (int j = lane(); j < s.k; j += 32)
-      c[j] = static_cast<int32_t>((static_cast<int64_t>(positions[row]) * s.k + j) % s.experts);
+      c[j] = static_cast<int32_t>((static_cast<int64_t>(given[row]) * s.k + j) % s.experts);
   } else {
     for (int i = lane(); i < s.experts; i += 32) {
       const S key = s.top_k_first ? z[i] : p[i];
@@ -446,12 +452,27 @@ __global__ void __launch_bounds__(kThreads)
     if (in(j)) dlogits[row * s.experts + me + 32 * j] = g[j];
 }
 
+__global__ void __launch_bounds__(256) join_choices_kernel(const int32_t* from, int64_t k, int32_t* to,
+                                                           int64_t column, int64_t columns, int64_t rows) {
+  await_previous();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < rows * k) to[i / k * columns + column + i % k] = from[i];
+}
+
 }  // namespace
 
+void join_choices(const int32_t* from, int64_t k, int32_t* to, int64_t column, int64_t columns, int64_t rows,
+                  Stream stream) {
+  if (rows <= 0 || k <= 0) return;
+  join_choices_kernel<<<static_cast<unsigned>(divide_up(rows * k, 256)), 256, 0, stream>>>(
+      from, k, to, column, columns, rows);
+  check_launch("join_choices");
+}
+
 template <class S>
-void select(const SelectShape& given, const S* logits, const S* bias, const int32_t* positions, S* scores,
+void select(const SelectShape& shape, const S* logits, const S* bias, const int32_t* given, S* scores,
             int32_t* chosen, S* weights, Stream stream) {
-  const Shape s(given);
+  const Shape s(shape);
   if (s.rows <= 0 || s.experts <= 0) return;
   const auto blocks = static_cast<unsigned>(divide_up(s.rows, kWarps));
   if constexpr (std::is_same_v<S, float>) {
@@ -459,7 +480,7 @@ void select(const SelectShape& given, const S* logits, const S* bias, const int3
       kernel<<<blocks, kThreads, 0, stream>>>(s, logits, bias, scores, chosen, weights);
       check_launch("select");
     };
-    if (s.groups_kept == s.groups && positions == nullptr && s.k <= 32) {
+    if (s.groups_kept == s.groups && given == nullptr && s.k <= 32) {
       if (s.experts <= 32) return few(select_few_kernel<1>);
       if (s.experts <= 64) return few(select_few_kernel<2>);
       if (s.experts <= 128) return few(select_few_kernel<4>);
@@ -468,8 +489,8 @@ void select(const SelectShape& given, const S* logits, const S* bias, const int3
   }
   const int64_t bytes = kWarps * Scratch<S>::bytes(s.experts, s.groups);
   allow_all_shared(select_kernel<S>, "select");
-  select_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, bias, positions,
-                                                                             scores, chosen, weights);
+  select_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, bias, given, scores,
+                                                                             chosen, weights);
   check_launch("select");
 }
 

@@ -9,8 +9,11 @@ namespace quintet::kernels::cuda {
 
 // A NaN is chosen last here; the CPU may choose it first.
 template <class S>
-void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* positions, S* scores,
+void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* given, S* scores,
             int32_t* chosen, S* weights, Stream stream);
+
+void join_choices(const int32_t* from, int64_t k, int32_t* to, int64_t column, int64_t columns, int64_t rows,
+                  Stream stream);
 
 template <class S>
 void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, const S* dweights,
