@@ -456,8 +456,8 @@ def test_other_files():
 
 
 def test_upcycled():
-    """Experts that are copies of the dense network compute what it did; the export is a family with experts."""
-    for family, becomes in (("llama", "mixtral"), ("qwen3", "qwen3_moe")):
+    """Experts that are copies or slices of the dense network compute what it did; the export is a family with experts."""
+    for family, becomes, slices in (("llama", "mixtral", 1), ("qwen3", "qwen3_moe", 1), ("llama", "mixtral", 2), ("qwen3", "qwen3_moe", 2)):
         build(family), build(becomes)  # Patched changes modules that have been loaded
         with Patched():
             dense = build(family, torch.float64)
@@ -466,7 +466,8 @@ def test_upcycled():
             dense.save_pretrained(folder)
             with torch.no_grad():
                 theirs = dense(torch.tensor([IDS])).logits[0]
-            sets = {"model.moe.upcycle": True, "model.moe.experts": 4, "model.moe.top_k": 2, "model.init_stddev": 0.5}
+            sets = {"model.moe.upcycle": True, "model.moe.experts": 4 * slices, "model.moe.top_k": 2 * slices,
+                    "model.moe.upcycle_slices": slices, "model.init_stddev": 0.5}
             error = ((logits_of(folder, f"{family}-upcycled", "f64", **sets) - theirs).abs().max() / theirs.abs().max()).item()
             check("upcycled", family, error < 1e-10, f"logits differ by {error:.1e} of the dense model's largest")
             _, out = train_and_export(folder, f"{family}-upcycled", "f64", **sets, **{"optimizer.lr": 1e-300})
