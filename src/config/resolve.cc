@@ -55,7 +55,7 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
       report.spoil("model.ffn");
   }
   if (m.moe.experts > 0) {
-    if (m.moe.ffn == 0) m.moe.ffn = m.ffn / m.moe.upcycle_slices;
+    if (m.moe.ffn == 0) m.moe.ffn = m.ffn / std::max<int64_t>(1, m.moe.upcycle_slices);
     const bool sliced = m.moe.upcycle && m.moe.upcycle_slices > 1;
     if ((m.ffn == 0 || sliced) && !m.has_dense_block()) m.ffn = m.moe.ffn;
   }

@@ -273,7 +273,7 @@ void upcycling_needs_a_folder(const Recipe& r, const Fail& fail) {
 void slices_are_chosen_together(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
   const int64_t n = x.upcycle_slices;
-  if (x.experts == 0 || n == 1) return;
+  if (x.experts == 0 || n <= 1) return;  // below 1: reported by a limit
   if (!x.upcycle)
     return idle(fail, "model.moe.upcycle_slices", n, int64_t{1}, "with model.moe.upcycle = false");
   const auto require = [&](const char* key, int64_t value) {
