@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Hugging Face folder of any size with random weights, to measure how fast Quintet loads it.
 
-  bench/make_hf_folder.py FOLDER [--model llama3-8b|llama3-70b|tiny] [--shard-size 5000000000]
+  bench/make_hf_folder.py FOLDER [--model llama3-8b|llama3-70b|tiny] [--layers N] [--shard-size 5000000000]
 
 Writes safetensors shards in bf16, their index and config.json (no tokenizer: set data.tokenizer = "bytes"), at the speed of the disk and in a few MiB of memory. Then,
 with the page cache dropped (echo 3 > /proc/sys/vm/drop_caches), a run's first lines say how long loading took:
@@ -52,11 +52,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--model", choices=MODELS, default="llama3-8b")
+    parser.add_argument("--layers", type=int, help="instead of the model's")
     parser.add_argument("--shard-size", type=int, default=5_000_000_000)
     options = parser.parse_args()
-    layers, hidden, ffn, heads, kv_heads, vocabulary = MODELS[options.model]
+    layers, *sizes = MODELS[options.model]
+    layers = options.layers or layers
+    hidden, ffn, heads, kv_heads, vocabulary = sizes
     shards = [[]]
-    for name, shape in tensors(*MODELS[options.model]):
+    for name, shape in tensors(layers, *sizes):
         size = 2
         for d in shape:
             size *= d
