@@ -522,18 +522,19 @@ int64_t VerifyResult::sensitive() const {
   return std::count_if(checks.begin(), checks.end(), [](const Check& c) { return c.amplified > 0; });
 }
 
-namespace {
-
-// One rank with other micro-batches, for 10 in verify.h; empty where there are none, or where they matter.
 std::optional<config::Recipe> with_other_micro_batches(config::Recipe r) {
   const config::Moe& moe = r.model.moe;
-  const bool per_micro_batch = moe.balance_over(config::BalanceScope::MicroBatch) > 0;
+  // Over all tokens of a step the loss of a micro-batch counts the loads of those before it.
+  const bool per_micro_batch = moe.balance_over(config::BalanceScope::MicroBatch) > 0 ||
+                               moe.balance_over(config::BalanceScope::Global) > 0;
   if (moe.experts > 0 && (per_micro_batch || moe.capacity_factor > 0)) return std::nullopt;
   if (r.batch.global == 1) return std::nullopt;
   r.batch.micro = r.batch.micro == 1 ? r.batch.global : 1;
   r.batch.accumulation = r.batch.global / r.batch.micro;
   return r;
 }
+
+namespace {
 
 // `own` compares one rank with itself.
 void allow_for_sensitivity(VerifyResult& result, const VerifyResult& own) {

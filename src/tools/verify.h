@@ -62,7 +62,8 @@
 //     again with other micro-batches, which changes nothing but the order of sums. If that differs from the
 //     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
 //     times theirs, and the report says so. This does not apply where micro-batches are part of the
-//     mathematics: balance losses per micro-batch and capacities.
+//     mathematics: balance losses per micro-batch, those over a step, which count the loads of earlier
+//     micro-batches, and capacities.
 //  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose
 //     error crosses the border between two steps changes by a whole one; with relative errors r = sqrt(d) e
 //     that is a share of about r / (1/4) of all values, and the relative error of a tensor is 1/4 times the
@@ -145,6 +146,10 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options);
 
 // The comparison alone. For `sensitivity`, see 10. above: it is compared with `one_rank` as well.
 VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, const LayoutRun& one_rank);
+
+// One rank with other micro-batches, for 10 above; empty where there are no others, or where they are part of
+// the mathematics.
+std::optional<config::Recipe> with_other_micro_batches(config::Recipe one_rank);
 
 std::string to_string(Check::Kind kind);
 std::string to_table(const VerifyResult& result);

@@ -303,6 +303,24 @@ TEST(Experts, GlobalBalanceInPipelinesIsThatOfOneRank) {
     expect_equal(of_file(reordered, scope));
 }
 
+// How much a model amplifies rounding is measured with other micro-batches. Where these are part of the math,
+// the difference is not one of rounding: it excused gradients that were 10 % off (a schedule file that
+// reorders forwards, with the refusal above turned off).
+TEST(Experts, NothingIsExcusedWhereMicroBatchesArePartOfTheMath) {
+  Recipe r = with_experts();
+  r.model.moe.balance_loss = 0.5;
+  const auto others = [&](BalanceScope scope) {
+    r.model.moe.balance_scope = scope;
+    return tools::with_other_micro_batches(resolved(r, 2, 2));
+  };
+  const auto by_sequence = others(BalanceScope::Sequence);
+  ASSERT_TRUE(by_sequence);
+  EXPECT_EQ(by_sequence->batch.micro, 1);
+  EXPECT_EQ(by_sequence->batch.accumulation, 4);
+  EXPECT_FALSE(others(BalanceScope::MicroBatch));
+  EXPECT_FALSE(others(BalanceScope::Global));
+}
+
 // Megatron-LM#656 (replicas that drift apart). The biases move by the load of all ranks: with only its own,
 // every rank would route with different biases. run_layout() compares them bit for bit on all ranks.
 TEST(Experts, BiasesMoveByTheLoadOfAllRanks) {
