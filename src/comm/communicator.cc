@@ -4,7 +4,9 @@
 
 #include <cstring>
 #include <exception>
+#include <type_traits>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/arguments.h"
 
@@ -63,12 +65,18 @@ Communicator::Communicator(Recorder& recorder, std::string name, int rank, std::
 template <class Body>
 void Communicator::run(const Call& call, Body&& body) {
   Open open(*this, call);
+  const int64_t start = base::now_ns();
+  int64_t bytes = message_bytes(call, size());
   try {
-    body(open.call());
+    if constexpr (std::is_void_v<decltype(body(open.call()))>)
+      body(open.call());
+    else
+      bytes = body(open.call());
   } catch (const CommError&) {
     failed_ = std::current_exception();
     throw;
   }
+  counter_.add(call.kind, bytes, base::now_ns() - start);
   open.done();
 }
 
@@ -125,6 +133,10 @@ void Communicator::all_to_all_v(const void* send, std::span<const int64_t> send_
       do_all_to_all_v(call, exchange);
     else
       copy_own_piece(call, exchange);
+    int64_t sent = 0;
+    for (int j = 0; j < size(); ++j)
+      if (j != rank_) sent += send_counts[static_cast<size_t>(j)];
+    return sent * size_of(dtype);
   });
 }
 

@@ -26,6 +26,7 @@
 
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "comm/call_totals.h"
 #include "comm/errors.h"
 #include "comm/recorder.h"
 
@@ -52,6 +53,8 @@ class Communicator {
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<base::RankId>& members() const { return members_; }
   const std::string& name() const { return name_; }
+  // This member's calls so far, by kind. Not during a call.
+  std::vector<CallTotals> totals() const { return counter_.totals(); }
 
   // Counts are in elements and may be 0. `count_per_rank` is the piece of one member; the whole is size()
   // pieces. i16 can be moved but not reduced.
@@ -109,6 +112,7 @@ class Communicator {
   const int name_id_;
   const int rank_;
   const std::vector<base::RankId> members_;
+  CallCounter counter_;
   uint64_t next_sequence_ = 0;
   std::exception_ptr failed_;  // the failure that left the communicator dead
   std::atomic<bool> busy_ = false;
@@ -145,6 +149,8 @@ class World {
   virtual std::chrono::nanoseconds timeout() const = 0;
 
   virtual Recorder& recorder() = 0;
+  // How ranks reach each other and how reductions are computed: "threads, direct".
+  virtual std::string transport() const = 0;
 
  protected:
   World() = default;

@@ -157,6 +157,19 @@ class Executor {
   using Report = std::function<void(int done, int all)>;
   virtual void follow_next(Report /*report*/) {}  // NOLINT(performance-unnecessary-value-param)
 
+  // Shows every later run's results to the host, instruction by instruction: `out` as it is afterwards, and
+  // `before` what an instruction that adds to its results found there (otherwise empty). Called by several
+  // threads at once; slow. False: the backend cannot.
+  using Observer =
+      std::function<void(const program::Instr&, const program::Call&, std::span<std::byte* const> out,
+                         std::span<const std::vector<std::byte>> before)>;
+  virtual bool observe(Observer /*observer*/) {
+    return false;
+  }  // NOLINT(performance-unnecessary-value-param)
+
+  // By communicator of the program: this rank's calls so far. Empty: the backend does not count them.
+  virtual std::vector<std::vector<comm::CallTotals>> traffic() const { return {}; }
+
   // Records the next run; streams of `trace` are those of the program, in order.
   virtual void trace_next(observe::RankTrace* trace, int64_t step) = 0;
 

@@ -134,7 +134,8 @@ class GraphLowering {
     int from_stage, to_stage;
     bool from_stage_here, to_stage_here;
     Instr like() const {
-      return {.phase = phase, .block = block, .note = fmt::format("%{} to stage {}", value.value, to_stage)};
+      const std::string note = fmt::format("%{} to stage {}", value.value, to_stage);
+      return {.values = {value}, .phase = phase, .block = block, .note = note};
     }
   };
 
@@ -316,6 +317,7 @@ class GraphLowering {
     if (add >= 0) outputs[0] = graph_.nodes()[static_cast<size_t>(add)].outputs[0];
     for (const ValueId out : outputs) {
       instr.out.push_back(view(out, rows, node.block));
+      instr.values.push_back(out);
       if (const auto grad = grads_.find(out); grad != grads_.end()) {
         const Accumulate mode = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
         if (num_grads++ > 0 && mode != instr.accumulate)
@@ -396,6 +398,7 @@ class GraphLowering {
     like.attrs = {};
     // With the value, so that two messages of one size can be distinguished.
     like.note = fmt::format("{} %{}", node.op->name, in.value);
+    if (node.op != &graph::kRingShift) like.values = {out};  // of several instructions, the last one's
     const auto reduction =
         node.attrs.find("reduce") ? graph::choice<graph::Reduction>(node.attrs) : graph::Reduction::Sum;
     if (node.op == &graph::kAllReduce) {  // the open terms are not used again: in place

@@ -115,6 +115,9 @@ struct Instr {
   const graph::OpDef* op = nullptr;  // Compute
   graph::Attrs attrs;
   std::vector<Operand> in, out;
+  // By result, for readers of a program's numbers (tools/bisect.h): the value of the local graph that is
+  // complete there afterwards. Empty where none is.
+  std::vector<graph::ValueId> values;
   std::vector<Part> parts;
   Collective collective{};  // Collective
   BufferId frees;           // Free

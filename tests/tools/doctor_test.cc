@@ -116,6 +116,7 @@ class SlowWorld : public comm::World {
   void set_timeout(std::chrono::nanoseconds timeout) override { inner_.set_timeout(timeout); }
   std::chrono::nanoseconds timeout() const override { return inner_.timeout(); }
   comm::Recorder& recorder() override { return inner_.recorder(); }
+  std::string transport() const override { return inner_.transport(); }
 
  private:
   comm::World& inner_;

@@ -128,6 +128,7 @@ class LocalWorld final : public World {
   int size() const override { return job_.size(); }
   Communicator& world() override { return *world_; }
   Recorder& recorder() override { return job_.recorder(rank_); }
+  std::string transport() const override { return "threads, direct"; }
   void abort(const std::string& reason) override { job_.abort(rank_, reason); }
   void throw_if_aborted() const override { job_.throw_if_aborted(); }
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_->store(timeout.count()); }

@@ -63,6 +63,7 @@ class MpiWorld final : public World {
   int size() const override { return session_.size; }
   Communicator& world() override { return *world_; }
   Recorder& recorder() override { return recorder_; }
+  std::string transport() const override { return "MPI, pairwise exchange"; }
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_ = timeout.count(); }
   std::chrono::nanoseconds timeout() const override {
     return std::chrono::nanoseconds(timeout_.load(std::memory_order_relaxed));

@@ -317,11 +317,23 @@ void CpuExecutor::run_issue(const Issue& issue) {
     const int64_t start = base::now_ns();
     run_instr(issue.body, issue.instr, instr, call);
     add_event(*trace_, instr, call, trace_step_, start, base::now_ns() - start);
+  } else if (observer_ && does_work(instr)) {
+    run_observed(issue.body, issue.instr, instr, call);
   } else {
     run_instr(issue.body, issue.instr, instr, call);
   }
   // Whoever waits for what is repeated waits for the last pass: End advances past all of it.
   if (!instr.repeated) advance(instr.stream, issue.position);
+}
+
+void CpuExecutor::run_observed(int body, int index, const Instr& instr, const program::Call& call) {
+  const Bound& b = bound_[static_cast<size_t>(body)][static_cast<size_t>(index)];
+  std::vector<std::vector<std::byte>> before;
+  if (accumulates(instr, call))
+    for (size_t i = 0; i < instr.out.size(); ++i)
+      before.emplace_back(b.out[i], b.out[i] + instr.out[i].bytes());
+  run_instr(body, index, instr, call);
+  observer_(instr, call, b.out, before);
 }
 
 void CpuExecutor::run_instr(int body, int index, const Instr& instr, const program::Call& call) {
@@ -412,6 +424,12 @@ void CpuExecutor::fail(std::exception_ptr error) {
     // Peers may be waiting for this rank in a collective, and another thread of this rank for them.
     world_.abort(message_of(error_));
   }
+}
+
+std::vector<std::vector<comm::CallTotals>> CpuExecutor::traffic() const {
+  std::vector<std::vector<comm::CallTotals>> list;
+  for (const auto& c : comms_) list.push_back(c->totals());
+  return list;
 }
 
 void CpuExecutor::trace_next(observe::RankTrace* trace, int64_t step) {

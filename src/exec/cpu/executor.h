@@ -35,6 +35,11 @@ class CpuExecutor : public Executor {
   std::span<const double> sums() const override;
   void abandon_next(std::function<bool()> stop) override { stop_asked_ = std::move(stop); }
   void follow_next(Report report) override { report_ = std::move(report); }
+  bool observe(Observer observer) override {
+    observer_ = std::move(observer);
+    return true;
+  }
+  std::vector<std::vector<comm::CallTotals>> traffic() const override;
   bool was_abandoned() const override { return abandoned_at_ < kNever; }
   void trace_next(observe::RankTrace* trace, int64_t step) override;
   void begin_measuring(int round) override;
@@ -57,6 +62,7 @@ class CpuExecutor : public Executor {
   void wait_before(const program::Issue& issue);
   void run_issue(const program::Issue& issue);
   void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
+  void run_observed(int body, int index, const program::Instr& instr, const program::Call& call);
   void run_collective(const Bound& bound);
   void begin_asking();
   void ask_before(int call);
@@ -90,6 +96,7 @@ class CpuExecutor : public Executor {
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
 
+  Observer observer_;
   Report report_;     // follow_next
   int reported_ = 0;  // the last call that it was called with
 
