@@ -1,5 +1,7 @@
 #include "config/environment.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -60,6 +62,17 @@ std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (value == nullptr) return std::nullopt;
   return value;
+}
+
+std::map<std::string, std::string> environment_variables(std::string_view part) {
+  std::map<std::string, std::string> found;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos && text.substr(0, equals).find(part) != std::string_view::npos)
+      found.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return found;
 }
 
 std::optional<Launch> detect_launch(const Environment& lookup) {

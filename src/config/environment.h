@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace quintet::config {
 
@@ -12,6 +14,8 @@ namespace quintet::config {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 std::optional<std::string> environment(const std::string& name);
+// Every variable whose name contains `part`.
+std::map<std::string, std::string> environment_variables(std::string_view part);
 
 // How a launcher started this process.
 struct Launch {

@@ -122,6 +122,18 @@ void read_summary(const Json& json, RunFiles& run) {
         if (bytes.is_number()) m.by_class.emplace_back(name, bytes.get<int64_t>());
     run.memory.push_back(std::move(m));
   }
+  for (const Json& row : list_in(json, "communication"))
+    run.traffic.push_back({.group = text_of(row, "group"),
+                           .call = text_of(row, "call"),
+                           .link = text_of(row, "link"),
+                           .members = count_of(row, "members"),
+                           .calls = count_of(row, "calls"),
+                           .sent_bytes = number_of(row, "sent_bytes"),
+                           .seconds = number_of(row, "seconds"),
+                           .waiting = number_of(row, "waiting_seconds"),
+                           .bandwidth = number_of(row, "bandwidth_bytes_per_s"),
+                           .bus_bandwidth = number_of(row, "bus_bandwidth_bytes_per_s"),
+                           .longest_wait_rank = count_of(row, "longest_wait_rank")});
 }
 
 void read_timeline(const Json& json, RunFiles& run) {

@@ -25,6 +25,12 @@ struct RunFiles {
     std::vector<std::pair<std::string, int64_t>> by_class;  // at the planned peak, gaps included
     friend bool operator==(const RankMemory&, const RankMemory&) = default;
   };
+  struct Traffic {
+    std::string group, call, link;
+    int64_t members = 0, calls = 0;
+    double sent_bytes = 0, seconds = 0, waiting = 0, bandwidth = 0, bus_bandwidth = 0;
+    int64_t longest_wait_rank = 0;
+  };
   struct RankTimeline {
     int64_t rank = 0;
     double begin = 0;  // seconds
@@ -55,6 +61,7 @@ struct RunFiles {
   double seconds = 0, tokens = 0, tokens_per_s = 0;
   bool memory_is_bound = false;
   std::vector<RankMemory> memory;  // by rank
+  std::vector<Traffic> traffic;
 
   // timeline.json
   int64_t traced_step = 0;

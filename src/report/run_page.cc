@@ -112,6 +112,7 @@ class RunPage {
     if (two_) comparison();
     curves();
     memory();
+    traffic();
     timelines();
     meshes();
     provenance();
@@ -297,6 +298,37 @@ class RunPage {
     items.push_back({"measured", colour(8)});
     out_ += card("Memory", "per rank at its peak: planned by class before the run, and measured in it",
                  key(items) + "<div class=\"pair\">" + body + "</div>\n");
+  }
+
+  // Rows of a few groups; a run of one rank, or of an older version, has none.
+  void traffic() {
+    std::string body;
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      std::vector<std::vector<std::string>> rows;
+      for (const RunFiles::Traffic& t : runs_[i].traffic) {
+        const bool timed = t.seconds > 0;
+        const auto rate = [&](double x) {
+          return timed && x > 0 ? fmt::format("{:.2f}", x * 1e-9) : std::string();
+        };
+        rows.push_back(
+            {t.group, t.call, fmt::format("{} ranks, {}", t.members, t.link), thousands(t.calls),
+             human_bytes(std::llround(t.sent_bytes)),
+             timed ? fmt::format("{:.3f}", t.seconds) : std::string(),
+             timed ? fmt::format("{:.3f} (most: rank {})", t.waiting, t.longest_wait_rank) : std::string(),
+             rate(t.bandwidth), rate(t.bus_bandwidth)});
+      }
+      if (rows.empty()) continue;
+      if (runs_.size() > 1) body += "<h3>" + escaped(names_[i]) + "</h3>\n";
+      body += table(
+          {"axes", "call", "group", "calls", "sent by all", "s per rank", "waiting, s", "GB/s", "bus GB/s"},
+          rows, {1, 2});
+    }
+    if (body.empty()) return;
+    out_ +=
+        card("Communication",
+             "what ranks sent; waiting is time beyond the quickest call of the same size; bandwidths are of "
+             "the time without waiting",
+             body);
   }
 
   std::string memory_of(size_t index, const std::function<size_t(const std::string&)>& ink) const {

@@ -143,7 +143,10 @@ class RankLoop {
       lock_folder();
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
-      if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
+      if (device_of(recipe_) != exec::Device::Cpu) {
+        facts.device = rank_->executor().device_name();
+        facts.nccl = config::nccl_variables();
+      }
       facts.disabled_passes = to_string(options_.disabled_passes);
       facts.copies_bytes = copies_bytes();
       if (start_.state)
@@ -594,6 +597,8 @@ class RankLoop {
     if (options_.trace) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
     if (trace_) guarded([&] { write_timeline(*trace_, *rank_, traced_->first, world_, folder_.timeline()); });
     gather_memory(*rank_, world_, options_.dry_run, result_.summary);
+    rank_->traffic().require_planned(rank_->executor());
+    result_.summary.traffic = gather_traffic(rank_->traffic(), rank_->executor(), world_);
     result_.summary.ended_at = base::utc_text();
     result_.summary.wall_seconds = static_cast<double>(base::now_ns() - run_begin_ns_) / kNanosPerSecond;
     if (first_ && !was_complete())

@@ -95,6 +95,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .tf32 = recipe.precision.tf32,
                                    .log = options.log,
                                    .kernels = kernels_of(options.model)});
+  traffic_ = std::make_unique<TrafficLedger>(compiled_->program);
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
@@ -275,12 +276,14 @@ void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inpu
   set_step_scalars(step, ramp_.at(step).accumulation, valid_tokens);
   if (measures(step)) executor_->begin_measuring(measured_rounds_[ramp_.at(step).accumulation]);
   const program::Expanded& program = program_of(step);
+  traffic_->ran(program);
   executor_->start(program, inputs, &program == &program_of(step + 1) ? next : nullptr);
   in_flight_.push_back(step);
 }
 
 bool Rank::step_was_abandoned() {
   if (!executor_->was_abandoned()) return false;
+  traffic_->lost();
   in_flight_.pop_front();
   return true;
 }
@@ -288,7 +291,10 @@ bool Rank::step_was_abandoned() {
 StepResult Rank::finish_step() {
   exec::Executor& e = *executor_;
   e.finish();
-  if (std::exchange(sets_up_, false)) world_.set_timeout(std::chrono::seconds(recipe_.run.timeout));
+  if (std::exchange(sets_up_, false)) {
+    world_.set_timeout(std::chrono::seconds(recipe_.run.timeout));
+    if (!e.was_abandoned()) traffic_->require_planned(e);
+  }
   const int64_t step = in_flight_.front();
   in_flight_.pop_front();
   if (measures(step)) e.end_measuring(measured_rounds_[ramp_.at(step).accumulation]++);
@@ -318,6 +324,7 @@ GradientNorm Rank::measure_gradient(int64_t step, const data::Batches& batches) 
   const int micro_batches = variants[i].micro_batches;
   set_step_scalars(step, micro_batches, batches.count_labels(step, dp_index_, micro_batches));
   exec::Executor& e = *executor_;
+  traffic_->ran(compiled_->variants[i]);
   e.run(compiled_->variants[i], in_row_order(load_of(step, batches)));
   return {.squared = e.scalar(scalars::kSumSquares) / (loss_scale_ * loss_scale_),
           .tokens = static_cast<int64_t>(e.scalar(scalars::kCount))};
@@ -400,6 +407,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
       for (const exec::InputRows& input : inputs) set_rows(out, input, rows, route_columns_);
       batches.fill(batch, 0, dp_index_, out);
     };
+    traffic_->ran(compiled_->evaluate);
     e.run(compiled_->evaluate, in_row_order(load));
     total.loss_sum += e.scalar(scalars::kLoss);
     total.tokens += static_cast<int64_t>(e.scalar(scalars::kCount));

@@ -19,6 +19,7 @@
 #include "program/saved_bytes.h"
 #include "train/noise_scale.h"
 #include "train/spike_guard.h"
+#include "train/traffic.h"
 
 namespace quintet::train {
 
@@ -179,6 +180,8 @@ class Rank {
   std::vector<std::string> set_scalar_states(const std::map<std::string, double>& values);
   SpikeGuard& spike_guard() { return spikes_; }
   const config::Recipe& recipe() const { return recipe_; }
+  // What was sent so far, against the plan (traffic.h). The first step checks it; so does the end of a run.
+  const TrafficLedger& traffic() const { return *traffic_; }
   const comm::World& world() const { return world_; }
 
   int dp_index() const { return dp_index_; }
@@ -219,6 +222,7 @@ class Rank {
   comm::World& world_;
   std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
   std::unique_ptr<exec::Executor> executor_;
+  std::unique_ptr<TrafficLedger> traffic_;
   std::vector<ReplicaGroup> replica_groups_;
   const int64_t route_columns_;  // of InputKind::Routes
   std::map<graph::InputSpec, std::vector<int32_t>>

@@ -201,6 +201,21 @@ std::string to_json(const Summary& s) {
                              {"planned_peak_bytes", s.ranks[r].planned_peak_bytes},
                              {"measured_peak_bytes", s.ranks[r].measured_peak_bytes},
                              {"planned", planned_json(s.ranks[r])}});
+  json["communication"] = nlohmann::ordered_json::array();
+  for (const GroupTraffic& g : s.traffic) {
+    nlohmann::ordered_json row = {
+        {"group", g.group}, {"call", g.call},           {"members", g.members},
+        {"link", g.link},   {"transport", g.transport}, {"ranks", g.ranks},
+        {"calls", g.calls}, {"bytes", g.bytes},         {"sent_bytes", g.sent_bytes}};
+    if (g.seconds > 0)
+      row.update({{"seconds", g.seconds},
+                  {"waiting_seconds", g.waiting},
+                  {"longest_wait_seconds", g.longest_wait},
+                  {"longest_wait_rank", g.longest_wait_rank},
+                  {"bandwidth_bytes_per_s", g.bandwidth},
+                  {"bus_bandwidth_bytes_per_s", g.bus_bandwidth}});
+    json["communication"].push_back(std::move(row));
+  }
   return base::json_text(json, 2) + "\n";
 }
 
@@ -234,6 +249,8 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
   // Neither set-up nor measurements where a finished run was started again.
   line("time", time(s.wall_seconds) +
                    (s.setup_seconds > 0 ? fmt::format(", of which {} set-up", time(s.setup_seconds)) : ""));
+  const std::vector<std::string> traffic = traffic_lines(s.traffic);
+  for (size_t i = 0; i < traffic.size(); ++i) line(i == 0 ? "traffic" : "", traffic[i]);
   if (s.auto_seconds > 0)
     line("checkpoints", fmt::format("every {} (checkpoint.every = \"auto\")", time(s.auto_seconds)));
   for (size_t begin = 0; begin < s.ranks.size();) {

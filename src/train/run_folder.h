@@ -12,6 +12,7 @@
 #include "base/file_lock.h"
 #include "config/recipe.h"
 #include "program/program.h"
+#include "train/traffic.h"
 
 namespace quintet::train {
 
@@ -117,6 +118,7 @@ struct Summary {
   double auto_seconds = 0;   // checkpoint.every = "auto": between saves, as last measured; 0: not measured
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
+  std::vector<GroupTraffic> traffic;  // of this process' steps and evaluations
   // The plan covers the most that a step or a rank can need, and the measurement, taken in the first two
   // steps, may stay below it: the number of rows that experts receive varies between steps, and that of the
   // matrices that Muon deals to owners may differ between ranks. Otherwise both are equal.

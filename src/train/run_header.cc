@@ -286,6 +286,8 @@ class Header {
       factors += fmt::format(", order {}", config::axis_order_words(p.order));
     line("ranks", "{}{}, {}, {}", p.world(), factors, facts_.backend,
          facts_.device.empty() ? counted(facts_.threads, "core") + " each" : facts_.device);
+    for (const config::NcclVariable& v : facts_.nccl)
+      line("nccl", "{}={}{}", v.name, v.value, v.problem.empty() ? "" : ": " + v.problem);
   }
 
   // The blocks of each virtual stage in model order: "0-2 | 3-5".

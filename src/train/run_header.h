@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/nccl_variables.h"
 #include "config/recipe.h"
 #include "train/rank.h"
 #include "train/run_data.h"
@@ -16,6 +17,7 @@ struct HeaderFacts {
   std::string device;                // "NVIDIA H200"; empty: CPU
   std::string disabled_passes = {};  // "fold, pack"; empty: none
   int64_t compile_ns = 0;
+  std::vector<config::NcclVariable> nccl = {};  // that are set, on GPUs
   int64_t copies_bytes = 0;  // host memory of rank 0 for copies of its state, in addition to its arena
 };
 

@@ -1,10 +1,13 @@
 // The traffic of a real step compared with the ledger of the programs, and overlap of the ring in a real
 // trace.
+#include "train/traffic.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "base/temp_folder.h"
 #include "comm/local.h"
 #include "observe/trace.h"
@@ -89,6 +92,57 @@ TEST(Traffic, IsWhatTheLedgerSays) {
                 of_ledger(c.program, program::make_ledger(c.program, c.step)));
     });
   }
+}
+
+// The first step of every run compares what was sent with the plan; here the plan is wrong on purpose.
+TEST(Traffic, ADifferenceFromThePlanFailsTheRun) {
+  const SmallRun small;
+  const config::Recipe recipe = small.recipe({});
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    rank.step_with(0, constant_batch(recipe), 1);
+    EXPECT_TRUE(rank.traffic().require_planned(rank.executor()));
+    train::TrafficLedger twice(rank.compiled().program);
+    twice.ran(rank.compiled().step);
+    EXPECT_TRUE(twice.require_planned(rank.executor()));
+    twice.ran(rank.compiled().step);
+    try {
+      twice.require_planned(rank.executor());
+      ADD_FAILURE() << "a step too many was not noticed";
+    } catch (const base::InternalError& e) {
+      EXPECT_NE(std::string(e.what()).find("but the plan has"), std::string::npos) << e.what();
+    }
+    twice.lost();
+    EXPECT_FALSE(twice.require_planned(rank.executor())) << "an abandoned step is not compared";
+  });
+}
+
+TEST(Traffic, IsSummedOverRanksByGroup) {
+  const SmallRun small;
+  const config::Recipe recipe = small.recipe({});
+  std::vector<train::GroupTraffic> list;
+  double planned = 0;
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    rank.step_with(0, constant_batch(recipe), 1);
+    double own = program::make_ledger(rank.compiled().program, rank.compiled().step).sent_bytes();
+    auto all = train::gather_traffic(rank.traffic(), rank.executor(), world);
+    world.world().all_reduce(&own, 1, base::DType::F64, comm::ReduceOp::Sum);
+    if (world.rank().value != 0) return;
+    list = std::move(all);
+    planned = own;
+  });
+  double sent = 0;
+  for (const train::GroupTraffic& g : list) {
+    sent += g.sent_bytes;
+    EXPECT_EQ(g.link, "memory") << g.group;
+    EXPECT_EQ(g.transport, "threads, direct");
+    EXPECT_GT(g.calls, 0) << g.group << " " << g.call;
+    EXPECT_GE(g.seconds, g.waiting) << g.group << " " << g.call;
+  }
+  EXPECT_NEAR(sent, planned, 1e-6 * planned);
+  EXPECT_GE(list.size(), 3u);
+  EXPECT_FALSE(train::traffic_lines(list).empty());
 }
 
 // Rows of the next hop are received while a hop computes. The machine may delay a thread at any time, so a
