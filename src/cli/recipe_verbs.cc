@@ -6,6 +6,7 @@
 #include "hardware/cluster.h"
 #include "observe/console.h"
 #include "program/text.h"
+#include "tools/bisect.h"
 #include "tools/recipe_report.h"
 #include "tools/verify.h"
 #include "train/run_data.h"
@@ -58,7 +59,7 @@ int program_action(const ProgramOptions& o) {
 struct VerifyVerbOptions {
   RecipeOptions recipe;
   std::string reference, from;
-  bool json = false, synthetic = false;
+  bool json = false, synthetic = false, bisect = false;
 };
 
 int verify_action(const VerifyVerbOptions& o) {
@@ -70,6 +71,15 @@ int verify_action(const VerifyVerbOptions& o) {
   options.disabled_passes = o.recipe.disabled_passes();
   if (!o.reference.empty()) options.reference = config::value_of<config::DeviceKind>(o.reference);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
+  if (o.bisect) {
+    if (o.recipe.steps > 0)
+      base::fail_user("--bisect compares one step; leave out --steps {}", o.recipe.steps);
+    if (!o.reference.empty())
+      base::fail_user("--bisect runs both on the recipe's device; leave out --reference {}", o.reference);
+    const tools::Bisection found = tools::bisect(recipe, options);
+    o.json ? print(tools::to_json(found)) : print_report(tools::to_text(found));
+    return found.pass() ? kExitGood : kExitFailure;
+  }
   const tools::VerifyResult result = tools::verify(recipe, options);
   if (!result.is_first) return kExitGood;
   o.json ? print(tools::to_json(result)) : print_report(tools::to_table(result));
@@ -123,6 +133,8 @@ Verb add_verify(CLI::App& app) {
           "start both with the weights of this checkpoint, or of a run's newest one, instead of new ones")
       ->type_name("CHECKPOINT");
   command->add_flag("--synthetic", o->synthetic, "use random tokens instead of the recipe's data");
+  command->add_flag("--bisect", o->bisect,
+                    "compare every result of one step, and name the first op that departs from one rank");
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "Exit code 1 if any value differs by more than rounding explains; the first such tensor is named.\n"
