@@ -1,4 +1,4 @@
-// `quintet bench step`, `quintet bench checkpoint` and `quintet bench generate`.
+// `quintet bench step`, `quintet bench checkpoint`, `quintet bench comm` and `quintet bench generate`.
 #pragma once
 
 #include "cli/verbs.h"
@@ -7,6 +7,7 @@ namespace quintet::cli {
 
 Verb add_bench_step(CLI::App& bench);
 Verb add_bench_checkpoint(CLI::App& bench);
+Verb add_bench_comm(CLI::App& bench);
 Verb add_bench_generate(CLI::App& bench);
 
 }  // namespace quintet::cli

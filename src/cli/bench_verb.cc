@@ -61,10 +61,12 @@ Verb add_bench_reference(CLI::App& bench) {
 
 Verb add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand(
-      "bench", "measure a recipe's step or its checkpoints, or compare plans with published runs");
+      "bench",
+      "measure a recipe's step or its checkpoints, or collectives, or compare plans with published runs");
   bench->require_subcommand(1);
   const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench),
-                                     add_bench_checkpoint(*bench), add_bench_generate(*bench)};
+                                     add_bench_checkpoint(*bench), add_bench_comm(*bench),
+                                     add_bench_generate(*bench)};
   return {bench, [benches] {
             for (const Verb& verb : benches)
               if (verb.command->parsed()) return verb.action();
