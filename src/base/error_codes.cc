@@ -31,6 +31,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"compiler/optional_passes", "Q2026"},
     {"config/", "Q1012"},
     {"config/environment", "Q2901"},
+    {"config/nccl_variables", "Q2906"},
     {"config/hf/", "Q2501"},
     {"config/parse", "Q1001"},
     {"data/", "Q2207"},

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/file.h"
 #include "base/output_path.h"
 #include "base/provenance.h"
 #include "cli/number.h"
@@ -9,6 +12,7 @@
 #include "machine/probe_machine.h"
 #include "observe/console.h"
 #include "tools/doctor.h"
+#include "tools/nccl_report.h"
 
 namespace quintet::cli {
 namespace {
@@ -16,7 +20,8 @@ namespace {
 struct DoctorOptions {
   RecipeOptions recipe;
   std::string cluster;
-  bool probe = false, json = false, no_disk = false, overwrite = false;
+  std::string nccl;
+  bool of_nccl = false, probe = false, json = false, no_disk = false, overwrite = false;
   std::string out, disk = ".";
   int ranks = 0;  // 0: 2, or 1 on a single core
   bool cpu = false;
@@ -80,7 +85,22 @@ int recipe_action(const DoctorOptions& o) {
   return kExitGood;
 }
 
+int nccl_action(const DoctorOptions& o) {
+  const std::vector<config::NcclVariable> list =
+      o.nccl.empty() ? config::nccl_variables()
+                     : config::explain_nccl(config::parse_variables(base::read_file(o.nccl), o.nccl));
+  o.json ? print(tools::nccl_json(list)) : print_report(tools::nccl_text(list, o.nccl));
+  const bool good = std::all_of(list.begin(), list.end(), [](const auto& v) { return v.problem.empty(); });
+  return good ? kExitGood : kExitFailure;
+}
+
 int doctor_action(const DoctorOptions& o) {
+  if (o.of_nccl) {
+    if (!o.recipe.path.empty() || o.probe || !o.cluster.empty())
+      base::fail_user(
+          "--nccl explains variables and measures nothing: leave out the recipe, --probe and --cluster");
+    return nccl_action(o);
+  }
   if (!o.recipe.path.empty()) return recipe_action(o);
   if (!o.cluster.empty() || o.recipe.steps > 0 || !o.recipe.sets.empty())
     base::fail_user("--cluster, --steps and --set need a recipe: quintet doctor RECIPE");
@@ -111,6 +131,13 @@ Verb add_doctor(CLI::App& app) {
   command->add_option("--disk", o->disk, "with --probe: a folder on the disk to measure (the current one)")
       ->type_name("DIR");
   command->add_flag("--no-disk", o->no_disk, "with --probe: skip the disk");
+  CLI::Option* nccl =
+      command
+          ->add_option(
+              "--nccl", o->nccl,
+              "explain and check NCCL's variables, those of this environment or of a file of NAME=value")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
   command->add_flag("--cpu", o->cpu, "with --probe: measure the CPU even if there are GPUs");
   for (const char* name : {"--out", "--ranks", "--seconds", "--disk", "--no-disk", "--cpu"})
     command->get_option(name)->needs(command->get_option("--probe"));
@@ -123,7 +150,10 @@ Verb add_doctor(CLI::App& app) {
       "and names the bottleneck. Writes nothing.\n"
       "Under mpirun or srun, links between processes and hosts are measured. The saved file is an input of "
       "quintet plan --cluster FILE.toml and may be edited.");
-  return {command, [o] { return doctor_action(*o); }};
+  return {command, [o, nccl] {
+            o->of_nccl = nccl->count() > 0;
+            return doctor_action(*o);
+          }};
 }
 
 }  // namespace quintet::cli

@@ -302,6 +302,9 @@ constexpr ProblemCode kRows[] = {
     row("Q2905", "the machine can be probed",
         "A probe needs the same number of ranks on every host, and ranks that suit how it was started.",
         "Start it with one command on all hosts, or without a launcher and with --ranks."),
+    row("Q2906", "files of variables can be read",
+        "A line of a file of environment variables is neither NAME=value nor a comment.",
+        "Correct the line in the message; 'export NAME=value' is allowed, too."),
 
     // ---- Q30: models and programs
     row("Q3001", "the model is a valid graph",
