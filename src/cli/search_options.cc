@@ -17,6 +17,10 @@ void SearchOptions::add_to(CLI::App& command) {
   command.add_flag("--search", search,
                    "find the fastest layouts that fit the cluster, ignoring the recipe's layout; layout keys "
                    "given with --set stay fixed");
+  command.add_flag(
+      "--pareto", pareto,
+      "with --search: show the layouts for which no other needs both less time and less memory, and, "
+      "with --scaling, the device counts at which no other is both faster and cheaper");
   command.add_option("--top", top, "with --search: number of layouts to show")
       ->type_name("N")
       ->check(integer_in(1, 100));
@@ -32,6 +36,11 @@ void SearchOptions::add_to(CLI::App& command) {
   command.add_option("--emit", emit, "with --search: write the best layout as a recipe")->type_name("FILE");
   command.add_flag("--overwrite", overwrite, "with --emit: replace an existing file");
   command.add_flag("--scaling", scaling, "show strong and weak scaling over the number of devices");
+  command
+      .add_option("--noise-scale", noise,
+                  "with --scaling: the gradient noise scale in tokens, or a run whose metrics have it "
+                  "(run.noise_scale_every); shows how much larger batches help")
+      ->type_name("TOKENS|RUN");
   command
       .add_option("--tokens", tokens, "show cost, energy, carbon and goodput for this many tokens, e.g. 15T")
       ->type_name("N");
@@ -60,6 +69,8 @@ void SearchOptions::add_to(CLI::App& command) {
 
 void SearchOptions::check() const {
   if (!emit.empty() && !search) base::fail_user("--emit needs --search");
+  if (pareto && !search) base::fail_user("--pareto needs --search");
+  if (!noise.empty() && !scaling) base::fail_user("--noise-scale needs --scaling");
   if (overwrite && emit.empty()) base::fail_user("--overwrite needs --emit");
   if (!emit.empty()) base::require_new_file("--emit", emit, overwrite);
   if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans || allow_drops > 0))
@@ -74,6 +85,8 @@ void SearchOptions::check() const {
 report::FindingsOptions SearchOptions::findings() const {
   report::FindingsOptions f{
       .scaling = scaling, .top = top, .plans = plans, .allow_drops = allow_drops, .emit = emit};
+  f.pareto = pareto;
+  if (!noise.empty()) f.noise_tokens = report::parse_noise_scale(noise);
   if (!tokens.empty()) f.tokens = report::parse_tokens(tokens);
   hardware::Reliability& r = f.reliability;
   if (failures >= 0) r.failures_per_device_hour = failures / kThousandDeviceDays;

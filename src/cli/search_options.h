@@ -9,10 +9,10 @@
 namespace quintet::cli {
 
 struct SearchOptions {
-  bool search = false, scaling = false, overwrite = false;
+  bool search = false, pareto = false, scaling = false, overwrite = false;
   int top = 5, plans = 96;
-  double allow_drops = 0;  // expert capacity factor that the search may use; 0: no dropping
-  std::string emit, tokens;
+  double allow_drops = 0;           // expert capacity factor that the search may use; 0: no dropping
+  std::string emit, tokens, noise;  // noise: tokens, or a run folder
   // With --tokens. Negative: not given.
   double failures = -1, checkpoint_seconds = -1, restart_seconds = -1;
 

@@ -39,6 +39,13 @@ class Curve {
       if (first == nullptr) first = &p;
       p.speedup = p.best->time.tokens_per_s / first->best->time.tokens_per_s;
       p.efficiency = p.speedup * first->devices / p.devices;
+      if (options_.noise_tokens <= 0) continue;
+      const auto share = [&](const ScalePoint& of) {
+        return useful_share(static_cast<double>(of.global_batch * recipe_.data.seq_len),
+                            options_.noise_tokens);
+      };
+      p.useful = share(p);
+      p.useful_speedup = p.speedup * p.useful / share(*first);
     }
     return list;
   }
@@ -94,15 +101,15 @@ class Curve {
   const ScalingOptions& options_;
 };
 
-// The last device count before a doubling that is not worthwhile.
-int worthwhile_of(const std::vector<ScalePoint>& points) {
+// The last device count before a doubling that is not worthwhile, in tokens or in progress.
+int worthwhile_of(const std::vector<ScalePoint>& points, double ScalePoint::*speedup = &ScalePoint::speedup) {
   int last = 0;
   const ScalePoint* before = nullptr;
   for (const ScalePoint& p : points) {
     if (!p.best) continue;
     if (before != nullptr) {
       const double growth = static_cast<double>(p.devices) / before->devices;
-      if (p.speedup / before->speedup < std::pow(kWorthwhile, std::log2(growth))) break;
+      if (p.*speedup / before->*speedup < std::pow(kWorthwhile, std::log2(growth))) break;
     }
     last = p.devices;
     before = &p;
@@ -110,18 +117,22 @@ int worthwhile_of(const std::vector<ScalePoint>& points) {
   return last;
 }
 
-std::string table(const std::vector<ScalePoint>& points) {
-  std::string out = "  devices  batch         step     tokens/s  speed-up  efficiency     MFU  layout\n";
+std::string table(const std::vector<ScalePoint>& points, bool progress = false) {
+  std::string out =
+      fmt::format("  devices  batch         step     tokens/s  speed-up  efficiency     MFU  {}layout\n",
+                  progress ? "useful  progress  " : "");
   for (const ScalePoint& p : points) {
     if (!p.best) {
       out += fmt::format("  {:>7}  {:>5}  no layout fits\n", base::thousands(p.devices), p.global_batch);
       continue;
     }
     const plan::Time& t = p.best->time;
-    out += fmt::format("  {:>7}  {:>5}  {:>11}  {:>11}  {:>7.2f}x  {:>8.1f} %  {:>4.1f} %  {}\n",
-                       base::thousands(p.devices), p.global_batch, plan::seconds_text(t.step),
-                       base::thousands(std::llround(t.tokens_per_s)), p.speedup, 100 * p.efficiency,
-                       100 * t.mfu, layout_words(p.best->recipe));
+    out +=
+        fmt::format("  {:>7}  {:>5}  {:>11}  {:>11}  {:>7.2f}x  {:>8.1f} %  {:>4.1f} %  {}{}\n",
+                    base::thousands(p.devices), p.global_batch, plan::seconds_text(t.step),
+                    base::thousands(std::llround(t.tokens_per_s)), p.speedup, 100 * p.efficiency, 100 * t.mfu,
+                    progress ? fmt::format("{:>4.0f} %  {:>7.2f}x  ", 100 * p.useful, p.useful_speedup) : "",
+                    layout_words(p.best->recipe));
   }
   if (std::any_of(points.begin(), points.end(), [](const ScalePoint& p) { return p.efficiency > 1.005; }))
     out +=
@@ -148,6 +159,10 @@ std::vector<int> device_counts(const hardware::Cluster& cluster, int down, int u
   return list;
 }
 
+double useful_share(double batch_tokens, double noise_tokens) {
+  return 1 / (1 + batch_tokens / noise_tokens);
+}
+
 Scaling scale(const config::Recipe& recipe, const plan::Assumptions& assumptions,
               const std::vector<int>& devices, const ScalingOptions& options) {
   Scaling s;
@@ -155,7 +170,40 @@ Scaling scale(const config::Recipe& recipe, const plan::Assumptions& assumptions
   s.strong = curve.points(devices, false);
   if (options.weak) s.weak = curve.points(devices, true);
   s.worthwhile = worthwhile_of(s.strong);
+  s.noise_tokens = options.noise_tokens;
+  if (s.noise_tokens > 0) s.worthwhile_weak = worthwhile_of(s.weak, &ScalePoint::useful_speedup);
   return s;
+}
+
+std::vector<const ScalePoint*> pareto(const std::vector<ScalePoint>& points) {
+  std::vector<const ScalePoint*> list;
+  const auto cost = [](const ScalePoint& p) { return p.best->time.step * p.devices; };
+  for (const ScalePoint& p : points) {
+    if (!p.best) continue;
+    const bool covered = std::any_of(points.begin(), points.end(), [&](const ScalePoint& q) {
+      if (&q == &p || !q.best) return false;
+      const bool same = q.best->time.step == p.best->time.step && cost(q) == cost(p);
+      return q.best->time.step <= p.best->time.step && cost(q) <= cost(p) && (!same || &q < &p);
+    });
+    if (!covered) list.push_back(&p);
+  }
+  std::sort(list.begin(), list.end(),
+            [](const ScalePoint* a, const ScalePoint* b) { return a->best->time.step < b->best->time.step; });
+  return list;
+}
+
+std::string price_text(const Scaling& s, double price) {
+  std::string out = "no other number of devices is both faster and cheaper, for the same batch\n";
+  for (const ScalePoint* p : pareto(s.strong)) {
+    const double device_seconds = p->best->time.step * p->devices;
+    out += fmt::format("  {:>7} devices  {:>11}  {:>9} of {}  {:>9.4g} device-s/step{}\n",
+                       base::thousands(p->devices), plan::seconds_text(p->best->time.step),
+                       plan::gib(plan::needs(*p->best)), plan::gib(p->best->memory.limit), device_seconds,
+                       price > 0 ? fmt::format("  {:.4g} USD per 1B tokens",
+                                               device_seconds / 3600 * price / p->best->time.tokens * 1e9)
+                                 : "");
+  }
+  return out;
 }
 
 std::string to_text(const Scaling& s) {
@@ -169,7 +217,24 @@ std::string to_text(const Scaling& s) {
     out += fmt::format("past {} devices, doubling gains less than {:.1f}x\n", base::thousands(s.worthwhile),
                        kWorthwhile);
   }
-  if (!s.weak.empty()) out += "weak scaling: a batch proportional to the devices\n" + table(s.weak);
+  if (!s.weak.empty())
+    out += "weak scaling: a batch proportional to the devices\n" + table(s.weak, s.noise_tokens > 0);
+  if (s.noise_tokens > 0) {
+    out += fmt::format(
+        "critical batch size: {} tokens (the measured noise scale); a token of a batch of that size makes "
+        "half of "
+        "the progress of one in a small batch\n",
+        base::human_count(s.noise_tokens));
+    if (s.worthwhile_weak > 0)
+      out += fmt::format(
+          "with a growing batch, {} {} devices: {} doubling gains {} {:.1f}x in progress\n",
+          !s.weak.empty() && s.weak.back().devices == s.worthwhile_weak ? "worthwhile up to the"
+                                                                        : "worthwhile up to",
+          base::thousands(s.worthwhile_weak),
+          !s.weak.empty() && s.weak.back().devices == s.worthwhile_weak ? "every" : "the next",
+          !s.weak.empty() && s.weak.back().devices == s.worthwhile_weak ? "at least" : "less than",
+          kWorthwhile);
+  }
   return out;
 }
 

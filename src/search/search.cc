@@ -42,6 +42,7 @@ struct Entry {
   Stage stage = Stage::Way;
   double likely = 0;  // seconds
   double bound = 0;
+  int64_t bytes = 0;      // at least; 0: not bounded yet
   bool doubtful = false;  // probably does not fit
   int64_t order = 0;      // of insertion
 };
@@ -152,6 +153,16 @@ class Searcher {
     return result_.best.back().report.time.step;
   }
 
+  // Whether the entry cannot be in the result.
+  bool is_beaten(const Entry& e) const {
+    if (!options_.pareto) return e.bound >= worst_kept();
+    const int64_t bytes = std::max(e.bytes, estimate_.least_bytes());
+    return e.bound >= worst_kept() &&
+           std::any_of(result_.pareto.begin(), result_.pareto.end(), [&](const plan::Report& r) {
+             return r.time.step <= e.bound && plan::needs(r) <= bytes;
+           });
+  }
+
   // Chooses the next layouts to plan: entries at the front are refined until their bounds are final.
   void fill(std::vector<Entry>& batch) {
     batch.clear();
@@ -161,7 +172,7 @@ class Searcher {
       front.clear();
       while (!queue_.empty() && front.size() < kFront) {
         const Entry& e = queue_.top();
-        const bool slow = e.bound >= worst_kept();
+        const bool slow = is_beaten(e);
         if (!slow && e.stage == Stage::Exact) break;
         if (slow)
           result_.too_slow += count(e);
@@ -301,6 +312,7 @@ class Searcher {
                              .stage = Stage::Family,
                              .likely = b.likely_seconds,
                              .bound = b.seconds,
+                             .bytes = b.bytes,
                              .doubtful = b.likely_bytes > limit_});
     }
     return l;
@@ -317,6 +329,7 @@ class Searcher {
     if (b.bytes > limit_) return count_too_large(r, b.bytes, l);
     e.likely = b.likely_seconds;
     e.bound = b.seconds;
+    e.bytes = b.bytes;
     e.doubtful = b.likely_bytes > limit_;
     l.entries.push_back(e);
   }
@@ -341,6 +354,7 @@ class Searcher {
           result_.smallest = std::move(report);
         continue;
       }
+      add_to_pareto(result_.pareto, *report);
       const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), *report,
                                           [](const plan::Report& a, const Found& b) {
                                             return std::pair(a.time.step, plan::needs(a)) <
@@ -364,9 +378,14 @@ class Searcher {
   void finish() {
     base::parallel_for(options_.threads, result_.best.size(),
                        [&](size_t i) { plan::verify_programs(result_.best[i].report.recipe, assumptions_); });
+    if (options_.pareto)
+      base::parallel_for(options_.threads, result_.pareto.size(),
+                         [&](size_t i) { plan::verify_programs(result_.pareto[i].recipe, assumptions_); });
     double least = result_.best.empty() ? std::numeric_limits<double>::infinity()
                                         : result_.best.front().report.time.step;
     result_.proven = skipped_bound_ >= least;
+    // What was left out might be in the set.
+    result_.pareto_proven = options_.pareto && queue_.empty() && !std::isfinite(skipped_bound_);
     least = std::min(least, skipped_bound_);
     for (; !queue_.empty(); queue_.pop()) {
       if (queue_.top().bound >= least) continue;
@@ -399,7 +418,21 @@ class Searcher {
 
 }  // namespace
 
+void add_to_pareto(std::vector<plan::Report>& set, const plan::Report& report) {
+  const auto covers = [](const plan::Report& a, const plan::Report& b) {
+    return a.time.step <= b.time.step && plan::needs(a) <= plan::needs(b);
+  };
+  if (std::any_of(set.begin(), set.end(), [&](const plan::Report& r) { return covers(r, report); })) return;
+  std::erase_if(set, [&](const plan::Report& r) { return covers(report, r); });
+  set.insert(std::upper_bound(
+                 set.begin(), set.end(), report,
+                 [](const plan::Report& a, const plan::Report& b) { return a.time.step < b.time.step; }),
+             report);
+}
+
 void merge(SearchResult& r, SearchResult other, int keep) {
+  for (const plan::Report& report : other.pareto) add_to_pareto(r.pareto, report);
+  r.pareto_proven = r.pareto_proven && other.pareto_proven;
   std::move(other.best.begin(), other.best.end(), std::back_inserter(r.best));
   std::stable_sort(r.best.begin(), r.best.end(),
                    [](const Found& a, const Found& b) { return a.report.time.step < b.report.time.step; });

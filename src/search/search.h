@@ -32,6 +32,9 @@ struct SearchOptions {
   double work = 1e30, longest = 1e30;
   int threads = 2;
   std::function<void(const Progress&)> progress = {};
+  // Find the layouts for which no other needs both less time and less memory (SearchResult::pareto), instead of
+  // the fastest alone: nothing is discarded for being slow unless a found layout needs no more memory.
+  bool pareto = false;
   // Shared cache for searches with the same assumptions and model.
   const Bounds* bounds = nullptr;
 };
@@ -42,7 +45,11 @@ struct Found {
 };
 
 struct SearchResult {
-  std::vector<Found> best;                           // fastest first; empty: nothing fits
+  std::vector<Found> best;  // fastest first; empty: nothing fits
+  // Of the planned layouts that fit, those for which no other is both as fast and as small; fastest first.
+  // With SearchOptions::pareto and `pareto_proven`, of all layouts of the space.
+  std::vector<plan::Report> pareto;
+  bool pareto_proven = false;
   int64_t families = 0;                              // considered
   int64_t too_large = 0, too_slow = 0, illegal = 0;  // families and layouts discarded: by bounds, by rules
   int planned = 0, did_not_fit = 0;
@@ -63,11 +70,16 @@ SearchResult search(const config::Recipe& recipe, const plan::Assumptions& assum
 // added.
 void merge(SearchResult& result, SearchResult other, int keep);
 
+// Adds a report to a set in which no one is as fast and as small as another.
+void add_to_pareto(std::vector<plan::Report>& set, const plan::Report& report);
+
 // Why a layout is the way it is: for every choice that is not the simplest, the memory or time of the simpler
 // one, planned. "tp 8: with tp 4 a device needs 97.3 GiB, has 79.6 GiB".
 std::vector<std::string> explain(const plan::Report& report, int threads = 2);
 
 // Human-readable summary of what was considered and found.
 std::string to_text(const SearchResult& result, const plan::Assumptions& assumptions);
+// The set of time and memory as a table.
+std::string pareto_text(const SearchResult& result);
 
 }  // namespace quintet::search

@@ -74,4 +74,16 @@ std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
   return out;
 }
 
+std::string pareto_text(const SearchResult& s) {
+  if (s.pareto.empty()) return {};
+  std::string out = "no other layout needs both less time and less memory\n";
+  for (const plan::Report& r : s.pareto)
+    out += fmt::format("  {:>11}  {:>10} of {}  {:>8.4g} device-s/step  {}\n",
+                       plan::seconds_text(r.time.step), plan::gib(plan::needs(r)), plan::gib(r.memory.limit),
+                       r.time.step * r.time.devices, layout_words(r.recipe));
+  return out + (s.pareto_proven
+                    ? "the set is complete: every other layout was planned or is bounded by one of these\n"
+                    : "of the layouts that were planned; --plans allows more\n");
+}
+
 }  // namespace quintet::search

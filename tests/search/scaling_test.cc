@@ -51,6 +51,53 @@ TEST(Scaling, AboveAHundredPercentIsMemory) {
       << to_text(little);
 }
 
+// A batch of the size of the noise scale makes half of the progress per token of a small one.
+TEST(Scaling, ProgressFollowsFromTheNoiseScale) {
+  EXPECT_DOUBLE_EQ(useful_share(1e6, 1e6), 0.5);
+  EXPECT_DOUBLE_EQ(useful_share(3e6, 1e6), 0.25);
+  EXPECT_NEAR(useful_share(1, 1e6), 1, 1e-5);
+  const plan::Assumptions a = small_cluster();
+  const config::Recipe recipe = small_llama();
+  const auto tokens = static_cast<double>(recipe.batch.global * recipe.data.seq_len);
+  // So noisy that larger batches cost nothing, and so quiet that they bring nothing.
+  for (const double noise : {1e3 * tokens, 1e-3 * tokens}) {
+    const Scaling s = scale(recipe, a, {2, 4, 8}, {.plans = 3, .noise_tokens = noise});
+    ASSERT_EQ(s.weak.size(), 3u);
+    for (size_t i = 0; i < s.weak.size(); ++i) {
+      const ScalePoint& p = s.weak[i];
+      ASSERT_TRUE(p.best) << p.devices;
+      const double share = useful_share(static_cast<double>(p.global_batch * recipe.data.seq_len), noise),
+                   first =
+                       useful_share(static_cast<double>(s.weak[0].global_batch * recipe.data.seq_len), noise);
+      EXPECT_DOUBLE_EQ(p.useful, share);
+      EXPECT_DOUBLE_EQ(p.useful_speedup, p.speedup * share / first);
+    }
+    EXPECT_EQ(s.worthwhile_weak, noise > tokens ? 8 : 2);
+    EXPECT_NE(to_text(s).find("critical batch size"), std::string::npos);
+  }
+  EXPECT_EQ(to_text(scale(recipe, a, {2, 4}, {.plans = 2})).find("critical"), std::string::npos);
+}
+
+TEST(Scaling, NoOtherNumberOfDevicesIsFasterAndCheaper) {
+  const auto point = [](int devices, double step) {
+    ScalePoint p{.devices = devices, .best = plan::Report{}};
+    p.best->time.step = step;
+    p.best->time.tokens = 1e6;
+    p.best->memory.ranks.emplace_back();
+    return p;
+  };
+  // 16 devices are slower than 8 and cost more; 4 cost more than 2 but are faster.
+  Scaling s{.strong = {point(2, 10), point(4, 6), point(8, 3.5), point(16, 3.6), {.devices = 32}}};
+  const std::vector<const ScalePoint*> set = pareto(s.strong);
+  ASSERT_EQ(set.size(), 3u);
+  EXPECT_EQ(set[0]->devices, 8);
+  EXPECT_EQ(set[1]->devices, 4);
+  EXPECT_EQ(set[2]->devices, 2);
+  EXPECT_NE(price_text(s, 3.6).find("20 device-s/step  20 USD per 1B tokens"), std::string::npos)
+      << price_text(s, 3.6);
+  EXPECT_EQ(price_text(s, 0).find("USD"), std::string::npos);
+}
+
 TEST(Scaling, Counts) {
   const hardware::Cluster c = small_cluster().cluster;
   EXPECT_EQ(device_counts(c, 3, 1), (std::vector<int>{1, 2, 4, 8, 16}));

@@ -51,6 +51,31 @@ void expect_same(const std::vector<Found>& found, const std::vector<plan::Report
     EXPECT_DOUBLE_EQ(found[i].report.time.step, all[i].time.step) << layout_words(found[i].report.recipe);
 }
 
+// The layouts of a space that no other beats in both time and memory, by comparing all plans.
+TEST(Search, ParetoSetEqualsBruteForce) {
+  const plan::Assumptions a = small_cluster();
+  const config::Recipe recipe = small_llama();
+  const std::vector<plan::Report> all = brute_force(recipe, a, small_space());
+  std::set<std::pair<double, int64_t>> expected;
+  for (const plan::Report& r : all)
+    if (std::none_of(all.begin(), all.end(), [&](const plan::Report& o) {
+          const bool both = o.time.step <= r.time.step && plan::needs(o) <= plan::needs(r);
+          return both && (o.time.step < r.time.step || plan::needs(o) < plan::needs(r));
+        }))
+      expected.emplace(r.time.step, plan::needs(r));
+  ASSERT_GE(expected.size(), 2u) << "an example in which memory is traded for time is needed";
+  const SearchResult s = search(recipe, a, small_space(), {.keep = 1, .plans = 100000, .pareto = true});
+  std::set<std::pair<double, int64_t>> found;
+  for (const plan::Report& r : s.pareto) found.emplace(r.time.step, plan::needs(r));
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(found.size(), s.pareto.size()) << "each once";
+  EXPECT_TRUE(s.pareto_proven);
+  EXPECT_LT(s.planned, static_cast<int>(all.size())) << "bounds discard some";
+  EXPECT_NE(pareto_text(s).find("the set is complete"), std::string::npos) << pareto_text(s);
+  // A search for the fastest alone does not claim to know the set.
+  EXPECT_FALSE(search(recipe, a, small_space(), {.keep = 1, .plans = 100000}).pareto_proven);
+}
+
 TEST(Search, EqualsBruteForce) {
   plan::Assumptions a = small_cluster();
   const config::Recipe recipe = small_llama();
