@@ -82,6 +82,7 @@ Catalogue read_catalogue() {
     Stack stack;
     read_stack(reader, stack);
     stack.name = name;
+    if (table->contains("fitted_on")) all.fitted_stacks.push_back(stack.name);
     add_names(all.stack_names, name, reader.texts("aliases"), all.stacks.size());
     reader.finish();
     all.stacks.push_back(std::move(stack));

@@ -30,6 +30,7 @@ struct Catalogue {
   std::vector<Accelerator> accelerators;
   std::vector<Link> links;
   std::vector<Stack> stacks;
+  std::vector<std::string> fitted_stacks;  // names of those whose terms are fitted to published runs
   std::vector<Quoted> quoted_accelerators, quoted_links;
   std::vector<std::pair<std::string, Price>> prices;
   Names accelerator_names, link_names, stack_names;  // names and aliases

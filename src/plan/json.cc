@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/print.h"
+#include "plan/confidence.h"
 #include "plan/text.h"
 
 namespace quintet::plan {
@@ -60,6 +61,19 @@ Json json_of(const Memory& m) {
   return json;
 }
 
+// In seconds and tokens/s per device: the most tokens are the fewest seconds.
+Json band_json(const Report& r) {
+  const Confidence& c = confidence(r.recipe, r.assumptions.stack);
+  const Band band = band_of(r);
+  const double each = r.time.tokens_per_s_per_device;
+  return {{"tokens_per_s_per_device", {band.least * each, band.most * each}},
+          {"step_seconds", {r.time.step / band.most, r.time.step / band.least}},
+          {"median_error", c.median},
+          {"nine_in_ten_error", c.nine_in_ten},
+          {"rows", c.rows},
+          {"basis", c.basis}};
+}
+
 Json json_of(const Time& t) {
   Json shares = Json::array(), links = Json::array();
   for (const TimeShare& s : t.shares) shares.push_back({{"what", s.what}, {"seconds", s.seconds}});
@@ -102,6 +116,7 @@ Json json_of(const Report& r) {
                  {"outer", c.outer.name}}},
                {"memory", json_of(r.memory)},
                {"time", json_of(r.time)},
+               {"band", band_json(r)},
                {"warnings", r.warnings},
                {"notes", r.notes},
                {"recipe", Json::parse(config::to_json(r.recipe))}};

@@ -11,6 +11,7 @@
 #include "config/byte_size.h"
 #include "config/context_parallel.h"
 #include "config/names.h"
+#include "plan/confidence.h"
 
 namespace quintet::plan {
 
@@ -196,6 +197,14 @@ class Page {
     line("");
     line("time per step: {}, {} tokens/s, {} tokens/s per device", seconds_text(t.step),
          base::human_count(t.tokens_per_s), number_text(t.tokens_per_s_per_device));
+    const Confidence& c = confidence(r_.recipe, r_.assumptions.stack);
+    const Band band = band_of(r_);
+    const double each = t.tokens_per_s_per_device;
+    line(
+        "  band: {} to {} tokens/s per device, the error of nine in ten plans of {} published runs that the "
+        "terms "
+        "were not fitted on ({})",
+        number_text(band.least * each), number_text(band.most * each), c.rows, c.basis);
     if (r_.memory.ranks.size() > 1) line("  on stage {}, the busiest:", t.busiest);
     for (const TimeShare& s : t.shares)
       if (s.seconds > 0.00005 * t.step)

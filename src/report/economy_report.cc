@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/confidence.h"
 #include "sim/durations.h"
 
 namespace quintet::report {
@@ -35,7 +36,13 @@ EconomyReport economy(const plan::Report& r, double tokens, const hardware::Reli
   EconomyReport e{.tokens = tokens, .reliability = reliability};
   e.ideal = hardware::cost_of_tokens(tokens, r.time.tokens_per_s, a.cluster);
   e.goodput = hardware::goodput(reliability, a.cluster.world());
-  e.with_losses = hardware::cost_of_tokens(tokens, r.time.tokens_per_s * e.goodput.share, a.cluster);
+  const auto at = [&](double tokens_per_s) {
+    return hardware::cost_of_tokens(tokens, tokens_per_s * e.goodput.share, a.cluster);
+  };
+  e.with_losses = at(r.time.tokens_per_s);
+  const plan::Band band = plan::band_of(r);
+  e.least = at(band.most * r.time.tokens_per_s);
+  e.most = at(band.least * r.time.tokens_per_s);
   return e;
 }
 
@@ -55,6 +62,8 @@ std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
   };
   line("undisturbed", e.ideal);
   line("with failures", e.with_losses);
+  line("  at least", e.least);
+  line("  at most", e.most);
   out += fmt::format(
       "  {:.2f} failures per day, one in {}; the best checkpoint interval is {}: {:.1f} % of the time is "
       "progress, {:.1f} % goes into checkpoints, {:.1f} % is lost\n",

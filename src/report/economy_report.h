@@ -15,6 +15,7 @@ struct EconomyReport {
   hardware::RunCost ideal;        // without failures
   hardware::Goodput goodput;      // at the best checkpoint interval
   hardware::RunCost with_losses;  // including failures, restarts and checkpoints
+  hardware::RunCost least, most;  // the same at the ends of the plan's band (plan/confidence.h)
 };
 
 // "15T", "300B", "1.5e12": tokens. Throws UserError stating what was expected.

@@ -20,6 +20,7 @@ struct Findings {
   std::vector<std::string> notes;  // on the request; a report repeats them in its own notes
   std::optional<advice::Verdict> verdict;
   std::optional<search::SearchResult> search;
+  bool pareto = false;                                // the set of time and memory was asked for
   std::optional<std::vector<advice::Advice>> advice;  // for a report that does not fit
   std::optional<search::Scaling> scaling;
   std::optional<EconomyReport> economy;

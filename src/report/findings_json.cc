@@ -78,6 +78,15 @@ Json json_of(const search::SearchResult& s) {
   return json;
 }
 
+Json pareto_json(const search::SearchResult& s) {
+  return {{"proven", s.pareto_proven}, {"layouts", array_of(s.pareto, [](const plan::Report& r) {
+                                          Json found = layout(r);
+                                          found["device_seconds"] = r.time.step * r.time.devices;
+                                          found["recipe"] = Json::parse(config::to_json(r.recipe));
+                                          return found;
+                                        })}};
+}
+
 Json json_of(const std::vector<advice::Advice>& list) {
   return array_of(list, [](const advice::Advice& a) {
     return Json{{"what", a.what},        {"runs", a.runs},         {"sets", a.sets},
@@ -93,12 +102,19 @@ Json json_of(const search::Scaling& s) {
       if (p.best) {
         point["speedup"] = p.speedup;
         point["efficiency"] = p.efficiency;
+        point["device_seconds"] = p.best->time.step * p.devices;
+        if (p.useful_speedup > 0) point["useful"] = p.useful, point["useful_speedup"] = p.useful_speedup;
         point["plan"] = layout(*p.best);
       }
       return point;
     });
   };
-  return {{"strong", curve(s.strong)}, {"weak", curve(s.weak)}, {"worthwhile_devices", s.worthwhile}};
+  Json json = {{"strong", curve(s.strong)}, {"weak", curve(s.weak)}, {"worthwhile_devices", s.worthwhile}};
+  if (s.noise_tokens > 0) {
+    json["critical_batch_tokens"] = s.noise_tokens;
+    json["worthwhile_devices_growing_batch"] = s.worthwhile_weak;
+  }
+  return json;
 }
 
 Json json_of(const hardware::RunCost& c) {
@@ -115,6 +131,8 @@ Json json_of(const EconomyReport& e) {
   return {{"tokens", e.tokens},
           {"ideal", json_of(e.ideal)},
           {"with_losses", json_of(e.with_losses)},
+          {"least", json_of(e.least)},
+          {"most", json_of(e.most)},
           {"goodput",
            {{"share", g.share},
             {"checkpoint_interval_seconds", g.interval_seconds},
@@ -130,6 +148,7 @@ std::string to_json(const plan::Report* report, const Findings& b) {
   Json json = report != nullptr ? plan::json_of(*report) : Json{{"fits", false}, {"notes", b.notes}};
   if (b.verdict) json["verdict"] = json_of(*b.verdict);
   if (b.search) json["search"] = json_of(*b.search);
+  if (b.search && b.pareto) json["pareto"] = pareto_json(*b.search);
   if (b.advice) json["advice"] = json_of(*b.advice);
   if (b.scaling) json["scaling"] = json_of(*b.scaling);
   if (b.economy) json["economy"] = json_of(*b.economy);

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "plan/text.h"
+#include "report/run_files.h"
 #include "search/emit_recipe.h"
 
 namespace quintet::report {
@@ -52,7 +55,9 @@ std::optional<config::Recipe> search_layout(const FindingsOptions& o, const Sear
                                 .longest = kLongest,
                                 .threads = kThreads,
                                 .progress = progress,
+                                .pareto = o.pareto,
                                 .bounds = &bounds};
+  findings.pareto = o.pareto;
   findings.search = search::search(recipe, assumptions, space, options);
   if (o.allow_drops > 0) {
     const config::Recipe dropping = search::with_capacity(recipe, o.allow_drops);
@@ -79,23 +84,39 @@ std::optional<config::Recipe> search_layout(const FindingsOptions& o, const Sear
   return best.front().report.recipe;
 }
 
+double parse_noise_scale(const std::string& text) {
+  if (!base::directory_exists(text)) {
+    if (base::file_exists(text))
+      base::fail_user("--noise-scale {}: expected a number of tokens or a run folder, got a file", text);
+    return parse_tokens(text);
+  }
+  const RunFiles run = read_run(text);
+  const std::vector<double>* const column = run.metrics.column("noise_scale");
+  for (size_t i = column == nullptr ? 0 : column->size(); i-- > 0;)
+    if ((*column)[i] > 0 && std::isfinite((*column)[i])) return (*column)[i];
+  base::fail_user("--noise-scale {}: its metrics have no noise scale; train with run.noise_scale_every = 100",
+                  text);
+}
+
 void add_findings(const FindingsOptions& o, const plan::Report& report, Findings& findings) {
   if (!report.memory.fits()) {
     o.progress("changes that would make it fit");
     findings.advice = advice::advise(report, kThreads);
   }
   if (o.scaling)
-    findings.scaling = search::scale(report.recipe, report.assumptions,
-                                     search::device_counts(report.assumptions.cluster, kHalvings, kDoublings),
-                                     {.threads = kThreads, .progress = [&](int n) {
-                                        o.progress(fmt::format("scaling: {} devices", base::thousands(n)));
-                                      }});
+    findings.scaling =
+        search::scale(report.recipe, report.assumptions,
+                      search::device_counts(report.assumptions.cluster, kHalvings, kDoublings),
+                      {.threads = kThreads, .noise_tokens = o.noise_tokens, .progress = [&](int n) {
+                         o.progress(fmt::format("scaling: {} devices", base::thousands(n)));
+                       }});
   if (o.tokens > 0) findings.economy = economy(report, o.tokens, o.reliability);
 }
 
 std::string text_before(const Findings& b, const plan::Assumptions& assumptions) {
   std::string out = (b.verdict ? advice::to_text(*b.verdict) + plan_beside_verdict(b) + "\n" : "") +
-                    (b.search ? search::to_text(*b.search, assumptions) : "");
+                    (b.search ? search::to_text(*b.search, assumptions) : "") +
+                    (b.search && b.pareto ? search::pareto_text(*b.search) : "");
   if (b.emitted) {
     out += fmt::format("wrote {}\n", b.emitted->file);
     for (const std::string& what : b.emitted->to_do) out += fmt::format("  to fill in: {}\n", what);
@@ -107,6 +128,8 @@ std::string text_before(const Findings& b, const plan::Assumptions& assumptions)
 std::string text_after(const Findings& b, const plan::Report& report) {
   return (b.advice ? advice::advice_text(report, *b.advice) : "") +
          (b.scaling ? search::to_text(*b.scaling) : "") +
+         (b.scaling && b.pareto ? search::price_text(*b.scaling, report.assumptions.cluster.price_per_hour)
+                                : "") +
          (b.economy ? to_text(*b.economy, report.assumptions.cluster) : "");
 }
 

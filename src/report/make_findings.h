@@ -11,7 +11,8 @@
 namespace quintet::report {
 
 struct FindingsOptions {
-  bool scaling = false;
+  bool scaling = false, pareto = false;
+  double noise_tokens = 0;  // see search::ScalingOptions
   int top = 5, plans = 96;
   double allow_drops = 0;  // the capacity of an expert that a search may use; 0: none
   std::string emit;        // the file for the best layout as a recipe; empty: none
@@ -32,6 +33,9 @@ struct SearchFor {
 // not, and writes `emit`.
 std::optional<config::Recipe> search_layout(const FindingsOptions& options, const SearchFor& what,
                                             const plan::Assumptions& assumptions, Findings& findings);
+
+// A number of tokens ("1.2M"), or the last noise scale in the metrics of a run folder. UserError for others.
+double parse_noise_scale(const std::string& text);
 
 // What comes after a report: advice when it does not fit, the scaling curve, the cost of a token budget.
 void add_findings(const FindingsOptions& options, const plan::Report& report, Findings& findings);

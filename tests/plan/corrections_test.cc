@@ -4,6 +4,7 @@
 #include "config/parse.h"
 #include "hardware/cost.h"
 #include "hardware/economy.h"
+#include "models/build.h"
 #include "optim/step_builder.h"
 #include "plan/layout_changes.h"
 #include "plan/small_models.h"
@@ -215,6 +216,34 @@ TEST(Corrections, FourNodesDoNotHold405B) {
   EXPECT_EQ(bytes_of(r, MemoryClass::Parameters),
             r.parameters * 2 / 32 + 2 * 2 * block_parameters(r.recipe.model));
   EXPECT_GT(needs(r), r.parameters * 18 / 32);
+}
+
+// Commands that leave out SwiGLU, grouped queries and the width of the feed-forward block build other models than
+// the Llamas they are meant for: 405.9B happens to be right, 70B becomes 64.4B and its embedding.
+TEST(Corrections, DefaultsOfMegatronAreNotLlama) {
+  const auto blocks = [](int64_t layers, int64_t embed, int64_t heads) {
+    config::Model m{.family = config::Family::Gpt2,
+                    .layers = 1,
+                    .embed = embed,
+                    .ffn = 4 * embed,
+                    .heads = heads,
+                    .kv_heads = heads,
+                    .head_dim = embed / heads,
+                    .vocab = 256,
+                    .max_positions = 8};
+    const auto count = [&](int64_t n) {
+      m.layers = n;
+      return models::parameter_count(models::build(m, {.tokens = 8, .seq_len = 8}));
+    };
+    return static_cast<double>(layers * (count(2) - count(1)));
+  };
+  EXPECT_NEAR(blocks(126, 16384, 128) / 1e9, 405.9, 0.1);
+  EXPECT_NEAR(blocks(80, 8192, 64) / 1e9, 64.4, 0.1);
+  EXPECT_NEAR(static_cast<double>(plan_of("llama3-70b", "64x8 h100",
+                                          {"parallel.dp_shard=512", "parallel.zero=3", "batch.global=512"})
+                                      .parameters) /
+                  1e9,
+              70.55, 0.01);
 }
 
 // 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB per GPU on average. Four replicas with a sharded
