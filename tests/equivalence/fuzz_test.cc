@@ -18,6 +18,7 @@ namespace quintet::tests {
 namespace {
 
 constexpr int64_t kLayouts = 400, kSeed = 5001;
+constexpr int64_t kNarrowLayouts = 60, kNarrowSteps = 2;
 
 int64_t setting(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
@@ -30,17 +31,43 @@ Case case_of(int64_t seed) {
   return random_case(random);
 }
 
-TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
-  const int64_t layouts = setting("QUINTET_FUZZ_LAYOUTS", kLayouts),
-                seed = setting("QUINTET_FUZZ_SEED", kSeed);
-  const bool endless = layouts == 0, talk = endless || layouts > kLayouts;
+// Types of everything that [precision] names, except those of quantised values, which cases draw themselves.
+config::Precision random_precision(std::mt19937_64& random) {
+  const auto chance = [&](uint64_t in, uint64_t of) { return random() % of < in; };
+  constexpr base::DType kTypes[] = {base::DType::F32, base::DType::BF16, base::DType::F16};
+  config::Precision p = config::Precision::of(kTypes[random() % std::size(kTypes)]);
+  if (chance(1, 3)) p.moments = base::DType::BF16;
+  if (chance(1, 3)) p.reduce = base::DType::BF16;
+  if (p.compute == base::DType::BF16) {
+    if (chance(1, 3)) p.master = config::Master::Split;
+    if (chance(1, 4)) p.gradients = p.reduce = base::DType::BF16;
+  }
+  return p;
+}
+
+// A layout in random types instead of f64.
+Case narrow_case_of(int64_t seed) {
+  std::mt19937_64 random(static_cast<uint64_t>(seed));
+  for (;;) {
+    Case c = random_case(random);
+    const config::Precision p = random_precision(random);
+    if (c.recipe.precision.quantises()) continue;
+    c.recipe.precision = p;
+    c.steps = std::min(c.steps, kNarrowSteps);
+    if (auto legal_case = legal(std::move(c))) return *legal_case;
+  }
+}
+
+void compare_layouts(int64_t usual, Case (*draw)(int64_t seed)) {
+  const int64_t layouts = setting("QUINTET_FUZZ_LAYOUTS", usual), seed = setting("QUINTET_FUZZ_SEED", kSeed);
+  const bool endless = layouts == 0, talk = endless || layouts > usual;
   int64_t failures = 0;
   for (int64_t i = 0; (endless || i < layouts) && failures < 3; ++i) {
     if (talk && i % 100 == 0) {
       fmt::print("{} layouts, {} failures; now from seed {}\n", i, failures, seed + i);
       std::fflush(stdout);
     }
-    const Case c = case_of(seed + i);
+    const Case c = draw(seed + i);
     const auto failure = failure_of(c);
     if (!failure) continue;
     ++failures;
@@ -52,6 +79,27 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
                   << to_text(small) << "\n"
                   << reason.value_or(*failure);
   }
+}
+
+TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) { compare_layouts(kLayouts, case_of); }
+
+// In f32 and 16 bits, against the bounds of tools/verify.h, which grow with the root of the longest chain of ops
+// and of the longest sum. The first step is the sharp one: weights are equal.
+TEST(Fuzz, RandomLayoutsStayWithinTheBoundsOfTheirTypes) { compare_layouts(kNarrowLayouts, narrow_case_of); }
+
+TEST(Fuzz, NarrowLayoutsHaveEveryType) {
+  std::map<std::string, int> seen;
+  for (int64_t i = 0; i < kNarrowLayouts; ++i) {
+    const config::Precision p = narrow_case_of(kSeed + i).recipe.precision;
+    ++seen["compute " + std::string(base::to_string(p.compute))];
+    seen["bf16 moments"] += p.moments == base::DType::BF16;
+    seen["bf16 on the wire"] += p.reduce == base::DType::BF16;
+    seen["bf16 gradients"] += p.gradients == base::DType::BF16;
+    seen["split masters"] += p.split_master();
+  }
+  for (const char* kind : {"compute f32", "compute bf16", "compute f16", "bf16 moments", "bf16 on the wire",
+                           "bf16 gradients", "split masters"})
+    EXPECT_GT(seen[kind], 0) << kind;
 }
 
 using Seen = std::map<std::string, int>;
