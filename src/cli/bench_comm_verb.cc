@@ -37,8 +37,7 @@ Verb add_bench_comm(CLI::App& bench) {
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "GB/s is payload over time; bus GB/s counts what each rank must send: 2(n-1)/n payloads for "
-      "all_reduce, "
-      "(n-1)/n for the others. Times are the median over repetitions of the slowest rank.");
+      "all_reduce, (n-1)/n for the others. Times are the median over repetitions of the slowest rank.");
   return {command, [o] { return bench_comm_action(*o); }};
 }
 

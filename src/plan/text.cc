@@ -202,8 +202,7 @@ class Page {
     const double each = t.tokens_per_s_per_device;
     line(
         "  band: {} to {} tokens/s per device, the error of nine in ten plans of {} published runs that the "
-        "terms "
-        "were not fitted on ({})",
+        "terms were not fitted on ({})",
         number_text(band.least * each), number_text(band.most * each), c.rows, c.basis);
     if (r_.memory.ranks.size() > 1) line("  on stage {}, the busiest:", t.busiest);
     for (const TimeShare& s : t.shares)

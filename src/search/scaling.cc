@@ -222,8 +222,7 @@ std::string to_text(const Scaling& s) {
   if (s.noise_tokens > 0) {
     out += fmt::format(
         "critical batch size: {} tokens (the measured noise scale); a token of a batch of that size makes "
-        "half of "
-        "the progress of one in a small batch\n",
+        "half of the progress of one in a small batch\n",
         base::human_count(s.noise_tokens));
     if (s.worthwhile_weak > 0)
       out += fmt::format(

@@ -18,6 +18,8 @@
 // make of rounding. A later step is reached from a checkpoint.
 #pragma once
 
+#include <map>
+
 #include "tools/verify.h"
 
 namespace quintet::tools {
@@ -38,7 +40,8 @@ struct Departure {
 struct Bisection {
   VerifyResult verified;  // of the same runs
   std::optional<Departure> first;
-  int64_t compared = 0, skipped = 0;  // values of the micro-batches
+  int64_t compared = 0, skipped = 0;           // values of the micro-batches
+  std::map<std::string, int64_t> skipped_ops;  // how many by the op that makes them
   bool pass() const { return !first && verified.pass(); }
 };
 

@@ -45,7 +45,8 @@ TEST(BatchInvariance, ASequenceHasTheSameBitsInEveryMicroBatch) {
       {},
       {"precision.compute=bf16"},
       {"model.family=gpt2", "model.kv_heads=4", "model.max_positions=64", "model.dropout=0.1"},
-      {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=24", "precision.compute=bf16"},
+      {"model.moe.every=2", "model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=24",
+       "precision.compute=bf16"},
       {"model.sliding_window=8", "data.seq_len=64", "model.embed=64", "model.ffn=128", "model.head_dim=16"},
   };
   for (const Sets& model : models)

@@ -218,8 +218,8 @@ TEST(Corrections, FourNodesDoNotHold405B) {
   EXPECT_GT(needs(r), r.parameters * 18 / 32);
 }
 
-// Commands that leave out SwiGLU, grouped queries and the width of the feed-forward block build other models than
-// the Llamas they are meant for: 405.9B happens to be right, 70B becomes 64.4B and its embedding.
+// Commands that leave out SwiGLU, grouped queries and the width of the feed-forward block build other models
+// than the Llamas they are meant for: 405.9B happens to be right, 70B becomes 64.4B and its embedding.
 TEST(Corrections, DefaultsOfMegatronAreNotLlama) {
   const auto blocks = [](int64_t layers, int64_t embed, int64_t heads) {
     config::Model m{.family = config::Family::Gpt2,

@@ -109,7 +109,8 @@ void check_wires(const Program& p, const Policy& policy, std::set<std::string>& 
     }
 }
 
-// Activations and their gradients are in precision.compute; statistics of rows and the loss in its accumulator.
+// Activations and their gradients are in precision.compute; statistics of rows and the loss in its
+// accumulator.
 void check_values(const Program& p, const Policy& policy) {
   const DType wide = base::accumulator_of(policy.compute);
   for (const Body& body : p.bodies) {
