@@ -1,6 +1,6 @@
-// What a sequence is made into does not depend on which others are in its micro-batch: every value with token
-// rows, forward and backward, has the same bits whether a micro-batch holds one sequence or several. (Gradients
-// of parameters are sums over sequences, whose order micro-batches change.)
+// What a sequence is made into does not depend on which others are in its micro-batch: every value with
+// token rows, forward and backward, has the same bits whether a micro-batch holds one sequence or several.
+// (Gradients of parameters are sums over sequences, whose order micro-batches change.)
 #include <gtest/gtest.h>
 
 #include <cstring>

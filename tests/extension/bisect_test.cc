@@ -1,6 +1,6 @@
 // `quintet verify --bisect` names the op that is wrong in a layout and right on one rank. The faults are
-// those of a user's ops: a kernel that is wrong for a rank's part, a sharding rule that forgets a sum, an update that
-// is wrong for a shard. In sound models nothing departs, in any layout.
+// those of a user's ops: a kernel that is wrong for a rank's part, a sharding rule that forgets a sum, an
+// update that is wrong for a shard. In sound models nothing departs, in any layout.
 #include "tools/bisect.h"
 
 #include <gtest/gtest.h>
