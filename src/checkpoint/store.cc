@@ -153,6 +153,14 @@ void Store::commit(int64_t step, int64_t ranks, Json run, const std::vector<Tens
   base::replace_file(*files_, folder_ / kLatestFile, folder.filename().string() + "\n");
 }
 
+void Store::point_to_newest() {
+  const std::optional<Entry> entry = newest();
+  if (!entry)
+    files_->remove_file(folder_ / kLatestFile);
+  else if (latest() != entry->step)
+    base::replace_file(*files_, folder_ / kLatestFile, entry->folder.filename().string() + "\n");
+}
+
 void Store::replace_run(int64_t step, Json run) {
   const base::Path file = folder_of(step) / kManifestFile;
   Manifest m = parse_manifest(read_manifest(file), file.string());
@@ -204,11 +212,7 @@ int Store::abandon_after(int64_t step) {
     files_->sync_directory(folder_);
     ++count;
   }
-  if (count == 0) return 0;
-  if (const auto left = newest())
-    base::replace_file(*files_, folder_ / kLatestFile, left->folder.filename().string() + "\n");
-  else
-    files_->remove_file(folder_ / kLatestFile);
+  if (count > 0) point_to_newest();
   return count;
 }
 

@@ -45,6 +45,8 @@ class Store {
   // After all shards of ranks [0, ranks) are on disk: reads their headers, writes the manifest, then the
   // pointer "latest". `run` is Manifest::run. Every element of `expected` must be in exactly one piece.
   void commit(int64_t step, int64_t ranks, Json run, const std::vector<TensorInfo>& expected);
+  // Makes "latest" name the newest complete checkpoint: a process may be killed between writing the two.
+  void point_to_newest();
   // Replaces Manifest::run of a complete checkpoint, by one rename.
   void replace_run(int64_t step, Json run);
   // Complete checkpoints that are not retained, and incomplete ones that are older than the newest complete

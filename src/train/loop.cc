@@ -204,7 +204,7 @@ class RankLoop {
   // Removes what this run replaces, once the state that it starts from is loaded: damage costs nothing.
   // Checkpoints first: a crash before their records are gone leaves nothing behind that has no record.
   void take_folder() {
-    if (was_complete()) return;
+    if (was_complete()) return checkpoint::Store(checkpoint_folder(recipe_)).point_to_newest();
     const bool replace = start_.existing == Existing::Replace;
     checkpoints_->begin(replace ? -1 : start_.step(), replace);
     folder_.begin(recipe_, start_.existing);

@@ -251,6 +251,19 @@ TEST(Start, WhatKilledStartsLeaveIsRemoved) {
   for (const base::Path& file : others) EXPECT_EQ(base::read_file(file), "mine") << file;
 }
 
+// The pointer is for scripts: it names the newest checkpoint also after a kill before it was written.
+TEST(Start, ALatestPointerThatIsBehindIsMended) {
+  const SmallRun small;
+  small.train(kSaved);
+  const base::Path latest = small / "run/checkpoints/latest";
+  base::write_file_atomically(latest, "step-00000004\n");
+  small.train(kSaved);
+  EXPECT_EQ(base::read_file(latest), "step-00000006\n");
+  base::remove_file(latest);
+  small.train(kSaved);
+  EXPECT_EQ(base::read_file(latest), "step-00000006\n");
+}
+
 TEST(Start, ACompleteRunIsLeftAsItIs) {
   const SmallRun small;
   small.train({"checkpoint.every=2"});
