@@ -11,6 +11,7 @@
 #include "base/wrap.h"
 #include "config/accepted.h"
 #include "config/names.h"
+#include "config/optimizer_traits.h"
 #include "config/print.h"
 #include "config/schema.h"
 
@@ -72,6 +73,13 @@ std::string limits_text(const Limits& l) {
                      max);
 }
 
+// " For lamb, lars." of a key that belongs to some optimizers, unless its section is named after the only one.
+std::string readers_of(std::string_view key) {
+  const std::vector<std::string_view> readers = optimizers_that_read(key);
+  if (readers.empty() || key.find(fmt::format(".{}.", readers.front())) != std::string_view::npos) return {};
+  return fmt::format(" For {}.", fmt::join(readers, ", "));
+}
+
 struct Collector {
   std::map<std::string, std::string> values;
   std::vector<KeyFacts>& out;
@@ -93,7 +101,7 @@ struct Collector {
     const auto docs = key_docs();
     const auto doc = std::find_if(docs.begin(), docs.end(), [&](const KeyDoc& d) { return d.key == key; });
     if (doc != docs.end()) {
-      facts.meaning = doc->meaning;
+      facts.meaning = std::string(doc->meaning) + readers_of(key);
       facts.example = doc->example;
       if (!doc->fallback.empty()) facts.fallback = doc->fallback;
     }

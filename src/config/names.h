@@ -142,17 +142,11 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 10> kTable = {
-      {{OptimizerKind::AdamW, "adamw"},
-       {OptimizerKind::Adam, "adam"},
-       {OptimizerKind::Sgd, "sgd"},
-       {OptimizerKind::Lion, "lion"},
-       {OptimizerKind::AdamW8bit, "adamw8bit"},
-       {OptimizerKind::Muon, "muon"},
-       {OptimizerKind::Lamb, "lamb"},
-       {OptimizerKind::Lars, "lars"},
-       {OptimizerKind::Adafactor, "adafactor"},
-       {OptimizerKind::Custom, "custom"}}};
+  static constexpr auto kTable = std::to_array<std::pair<OptimizerKind, std::string_view>>({
+#define QUINTET_OPTIMIZER(kind, name, ...) {OptimizerKind::kind, #name},
+#include "config/optimizers.inc"
+      {OptimizerKind::Custom, "custom"},
+  });
 };
 template <>
 struct Names<ClipKind> {

@@ -6,35 +6,23 @@
 namespace quintet::config {
 namespace {
 
-using Key = std::string_view;
 using Kind = OptimizerKind;
 
-constexpr std::array<Key, 2> kAdam = {"optimizer.betas", "optimizer.eps"};
-constexpr std::array<Key, 3> kAdamW8bit = {"optimizer.betas", "optimizer.eps", "optimizer.block_size"};
-constexpr std::array<Key, 2> kSgd = {"optimizer.momentum", "optimizer.nesterov"};
-constexpr std::array<Key, 1> kLion = {"optimizer.betas"};
-constexpr std::array<Key, 5> kMuon = {"optimizer.betas", "optimizer.eps", "optimizer.muon.momentum",
-                                      "optimizer.muon.nesterov", "optimizer.muon.scale"};
-constexpr std::array<Key, 3> kLamb = {"optimizer.betas", "optimizer.eps", "optimizer.ratio_limits"};
-constexpr std::array<Key, 3> kLars = {"optimizer.momentum", "optimizer.trust", "optimizer.ratio_limits"};
-constexpr std::array<Key, 5> kAdafactor = {"optimizer.adafactor.decay", "optimizer.adafactor.eps1",
-                                           "optimizer.adafactor.eps2", "optimizer.adafactor.clip",
-                                           "optimizer.adafactor.relative"};
+// Keys by optimizer, without "optimizer.".
+#define QUINTET_OPTIMIZER(kind, name, moments, rounds, ...) \
+  constexpr std::string_view k##kind##Keys[] = {__VA_ARGS__};
+#include "config/optimizers.inc"
 
-constexpr std::array<OptimizerTraits, 9> kTraits = {{
-    {Kind::AdamW, kAdam},
-    {Kind::Adam, kAdam},
-    {Kind::AdamW8bit, kAdamW8bit, StoredMoments::Always, /*rounds_moments=*/false},
-    {Kind::Sgd, kSgd, StoredMoments::WithMomentum},
-    {Kind::Lion, kLion},
-    {Kind::Muon, kMuon},
-    {Kind::Lamb, kLamb},
-    {Kind::Lars, kLars, StoredMoments::WithMomentum},
-    {Kind::Adafactor, kAdafactor, StoredMoments::Never, /*rounds_moments=*/false},
-}};
+constexpr auto kTraits = std::to_array<OptimizerTraits>({
+#define QUINTET_OPTIMIZER(kind, name, moments, rounds, ...) \
+  {Kind::kind, #name, k##kind##Keys, StoredMoments::moments, rounds},
+#include "config/optimizers.inc"
+});
 
-bool has(const OptimizerTraits& t, Key key) {
-  return std::find(t.keys.begin(), t.keys.end(), key) != t.keys.end();
+bool has(const OptimizerTraits& t, std::string_view key) {
+  constexpr std::string_view kSection = "optimizer.";
+  return key.starts_with(kSection) &&
+         std::find(t.keys.begin(), t.keys.end(), key.substr(kSection.size())) != t.keys.end();
 }
 
 }  // namespace
@@ -54,6 +42,13 @@ bool stores_moments(const Optimizer& optimizer) {
                   (t.moments == StoredMoments::Always ||
                    (t.moments == StoredMoments::WithMomentum && optimizer.momentum > 0));
          });
+}
+
+std::vector<std::string_view> optimizers_that_read(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const OptimizerTraits& t : kTraits)
+    if (has(t, key)) names.push_back(t.name);
+  return names;
 }
 
 bool belongs_to_optimizers(std::string_view key) {

@@ -1,8 +1,9 @@
-// What the recipe's rules know of each optimizer: one row per optimizer (optimizer_traits.cc).
+// What rules and documentation know of each optimizer: one row per optimizer (optimizers.inc).
 #pragma once
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "config/recipe.h"
 
@@ -13,7 +14,8 @@ enum class StoredMoments : uint8_t { Always, WithMomentum, Never };
 
 struct OptimizerTraits {
   OptimizerKind kind;
-  // Keys of [optimizer] that it reads, of those that some optimizers do not.
+  std::string_view name;
+  // Keys of [optimizer] that it reads, of those that some optimizers do not; without "optimizer.".
   std::span<const std::string_view> keys;
   StoredMoments moments = StoredMoments::Always;
   bool rounds_moments = true;  // precision.moments_rounding applies to its moments
@@ -25,6 +27,8 @@ std::span<const OptimizerTraits> optimizer_traits();
 bool reads_key(const Optimizer& optimizer, std::string_view key);
 // Whether the optimizer of some parameters stores moments as precision.moments. A custom one may.
 bool stores_moments(const Optimizer& optimizer);
+// Names of the optimizers that read the key; empty: not one of those that belong to some optimizers only.
+std::vector<std::string_view> optimizers_that_read(std::string_view key);
 // Whether the key belongs to some optimizers only.
 bool belongs_to_optimizers(std::string_view key);
 

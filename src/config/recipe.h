@@ -544,15 +544,8 @@ struct Memory {
 };
 
 enum class OptimizerKind : uint8_t {
-  AdamW,
-  Adam,
-  Sgd,
-  Lion,
-  AdamW8bit,
-  Muon,
-  Lamb,
-  Lars,
-  Adafactor,
+#define QUINTET_OPTIMIZER(kind, ...) kind,
+#include "config/optimizers.inc"
   Custom,  // supplied by the program (compiler/custom_model.h)
 };
 
@@ -631,9 +624,9 @@ struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
   LrScaling lr_scaling;
-  // adamw, adamw8bit, adam, lion, lamb, and what muon leaves to adamw
+  // What only some optimizers read: optimizers.inc.
   std::array<double, 2> betas = {0.9, 0.95};
-  double eps = 1e-8;  // the same but lion
+  double eps = 1e-8;
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;

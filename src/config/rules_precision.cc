@@ -81,7 +81,7 @@ void bf16_moments_need_moments(const Recipe& r, const Fail& fail) {
   if (r.precision.moments != base::DType::BF16 || stores_moments(o)) return;
   fail("precision.moments",
        fmt::format("\"bf16\" has no effect with optimizer.name = \"{}\"{}, which stores no moments",
-                   name_of(o.kind), o.kind == OptimizerKind::Adafactor ? "" : " and optimizer.momentum = 0"),
+                   name_of(o.kind), reads_key(o, "optimizer.momentum") ? " and optimizer.momentum = 0" : ""),
        "\"f32\"");
 }
 

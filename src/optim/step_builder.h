@@ -40,7 +40,7 @@ struct Guards {
 };
 
 class StepBuilder;
-// An optimizer adds the update of one parameter. Each has its own file; table.cc lists them.
+// An optimizer adds the update of one parameter. Each has its own file.
 using Optimizer = void (*)(StepBuilder& builder, Trained& t);
 
 class StepBuilder {
@@ -133,15 +133,9 @@ class StepBuilder {
 };
 
 Optimizer find_optimizer(config::OptimizerKind kind);  // null: custom
-void adamw(StepBuilder& builder, Trained& t);
-void adam(StepBuilder& builder, Trained& t);
-void sgd(StepBuilder& builder, Trained& t);
-void lion(StepBuilder& builder, Trained& t);
-void lamb(StepBuilder& builder, Trained& t);
-void lars(StepBuilder& builder, Trained& t);
-void muon(StepBuilder& builder, Trained& t);
-void adafactor(StepBuilder& builder, Trained& t);
-void adamw8bit(StepBuilder& builder, Trained& t);
+// One function for each row: adamw, adam, ...
+#define QUINTET_OPTIMIZER(kind, name, ...) void name(StepBuilder& builder, Trained& t);
+#include "config/optimizers.inc"
 
 // The whole step: gradient norm, clipping, the check for non-finite numbers, every parameter's update, and
 // the updates that belong to the model (router biases).

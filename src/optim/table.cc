@@ -1,4 +1,4 @@
-// The explicit list of optimizers: nothing registers itself.
+// The explicit list of optimizers (config/optimizers.inc): nothing registers itself.
 #include "base/error.h"
 #include "optim/step_builder.h"
 
@@ -6,24 +6,10 @@ namespace quintet::optim {
 
 Optimizer find_optimizer(config::OptimizerKind kind) {
   switch (kind) {
-    case config::OptimizerKind::AdamW:
-      return adamw;
-    case config::OptimizerKind::Adam:
-      return adam;
-    case config::OptimizerKind::Sgd:
-      return sgd;
-    case config::OptimizerKind::Lion:
-      return lion;
-    case config::OptimizerKind::Lamb:
-      return lamb;
-    case config::OptimizerKind::Lars:
-      return lars;
-    case config::OptimizerKind::AdamW8bit:
-      return adamw8bit;
-    case config::OptimizerKind::Adafactor:
-      return adafactor;
-    case config::OptimizerKind::Muon:
-      return muon;
+#define QUINTET_OPTIMIZER(kind, name, ...) \
+  case config::OptimizerKind::kind:        \
+    return name;
+#include "config/optimizers.inc"
     case config::OptimizerKind::Custom:
       return nullptr;
   }
