@@ -8,11 +8,10 @@ namespace quintet::program {
 namespace verifier {
 namespace {
 
-// Attributes that depend on coordinates: flat ranges are clipped to the rank's part of a group, `origins` say
-// which elements of the whole these are, and `keep` says whether the rank is the first of those that hold the
-// same elements.
-bool depends_on_rank(const std::string& attribute) {
-  return attribute == "ranges" || attribute == "origins" || attribute == "keep";
+bool depends_on_rank(const graph::OpDef* op, const std::string& attribute) {
+  return op != nullptr && std::ranges::any_of(op->attrs, [&](const graph::AttrSpec& spec) {
+           return spec.of_rank && spec.name == attribute;
+         });
 }
 
 class Member {
@@ -98,7 +97,7 @@ class Member {
     must(a.frees == b.frees, "buffer");
     check_operands(a.in, b.in);
     check_operands(a.out, b.out);
-    check_attributes(a.attrs, b.attrs);
+    check_attributes(a.op, a.attrs, b.attrs);
     check_parts(a.parts, b.parts);
     if (a.kind != InstrKind::Collective) return;
     const Collective &x = a.collective, &y = b.collective;
@@ -122,11 +121,11 @@ class Member {
     }
   }
 
-  void check_attributes(const graph::Attrs& mine, const graph::Attrs& theirs) const {
+  void check_attributes(const graph::OpDef* op, const graph::Attrs& mine, const graph::Attrs& theirs) const {
     const auto &a = mine.items(), &b = theirs.items();
     must(a.size() == b.size(), "attributes");
     for (size_t i = 0; i < a.size(); ++i)
-      must(a[i].first == b[i].first && (a[i].second == b[i].second || depends_on_rank(a[i].first)),
+      must(a[i].first == b[i].first && (a[i].second == b[i].second || depends_on_rank(op, a[i].first)),
            "attributes");
   }
 

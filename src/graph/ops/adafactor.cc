@@ -71,8 +71,8 @@ std::vector<AttrSpec> with_ranges() {
   attrs.insert(attrs.end(), {{"weight_decay", AttrKind::Real},
                              {"groups", AttrKind::Reals},
                              {"decay_ramp", AttrKind::Integer, /*optional=*/true},
-                             {"origins", AttrKind::Integers, /*optional=*/true},
-                             {"ranges", AttrKind::Integers}});
+                             kOrigins,
+                             kRanges});
   return attrs;
 }
 

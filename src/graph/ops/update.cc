@@ -13,10 +13,8 @@ constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
 // Present: weight decay is multiplied by one more scalar, the last one.
 constexpr AttrSpec kDecayRamp = {"decay_ramp", AttrKind::Integer, /*optional=*/true};
-// Moments that are rounded stochastically: the run's seed and, in programs, for each range of elements five
-// numbers that say which of its parameter they are (kernels::Origin: key, first, run, stride, base).
-constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
-                   kOrigins = {"origins", AttrKind::Integers, /*optional=*/true};
+// Moments that are rounded stochastically: the run's seed; in programs it comes with kOrigins.
+constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true};
 
 // Least and largest ratio of norms; a largest of 0 is no limit.
 constexpr AttrSpec kRatioLimits = {"ratio_limits", AttrKind::Reals, /*optional=*/true};
@@ -161,8 +159,7 @@ OpDef update_op(std::string_view name, int moments, std::vector<AttrSpec> attrs,
 }
 
 std::vector<AttrSpec> with_update_attrs(std::vector<AttrSpec> own) {
-  own.insert(own.end(),
-             {{"weight_decay", AttrKind::Real}, kGroupRates, kDecayRamp, {"ranges", AttrKind::Integers}});
+  own.insert(own.end(), {{"weight_decay", AttrKind::Real}, kGroupRates, kDecayRamp, kRanges});
   return own;
 }
 
@@ -171,10 +168,10 @@ const OpDef kCountToSeed = {"count_to_seed", 2, 2, {}, scalar, nullptr, cost_by_
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
-const OpDef kSumSquares = gradient_norm_op("sum_squares", 1, kAnyNumber, {{"ranges", AttrKind::Integers}},
-                                           scalar, {.kind = StepKind::GradientNorm});
+const OpDef kSumSquares =
+    gradient_norm_op("sum_squares", 1, kAnyNumber, {kRanges}, scalar, {.kind = StepKind::GradientNorm});
 // The same for the largest absolute element; infinite where one is NaN, so that no maximum loses it
-const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar,
+const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {kRanges}, scalar,
                                        {.kind = StepKind::GradientNorm, .reduction = Reduction::Max});
 // sum of squares (with largest = 1: largest absolute element), loss, loss scale, updates, skipped in a row,
 // skipped in all, good steps in a row -> norm and clip scale of gradients without the loss scale, ok, then in
@@ -208,7 +205,7 @@ const OpDef kAdamW8bit = update_op("adamw8bit", 4,
                                    update_cost<5>);
 // Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
 // -> for each weight: average += (1 - decay) x (weight - average)
-const OpDef kEma = average_op("ema", {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);
+const OpDef kEma = average_op("ema", {{"decay", AttrKind::Real}, kRanges}, cost_ema);
 // LAMB and LARS scale an update by the ratio of two norms of the whole parameter. Every parameter has a pair
 // of "groups", and of the norms: the squared norms of the parameter and of LAMB's update, or of the gradient.
 const std::vector<AttrSpec> kLambAttrs = with_update_attrs({{"beta1", AttrKind::Real},
