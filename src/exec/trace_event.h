@@ -15,7 +15,7 @@ inline void add_event(observe::RankTrace& trace, const program::Instr& instr, co
             collective ? program::to_string(instr.collective.kind)
             : instr.op ? instr.op->name
                        : std::string_view("load_batch"),
-            collective ? "communication" : "compute", start_ns, duration_ns,
+            collective ? observe::Category::Communication : observe::Category::Compute, start_ns, duration_ns,
             {{"bytes", bytes},
              {"block", instr.block},
              {"micro_batch", call.micro},

@@ -22,7 +22,16 @@ Json name_event(const char* kind, int rank, int stream, const std::string& name)
   return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", stream}, {"args", {{"name", name}}}};
 }
 
+// As written by fragment(); of other traces, what is not communication counts as computation.
+Category category_of(const std::string& word) {
+  return word == to_string(Category::Communication) ? Category::Communication : Category::Compute;
+}
+
 }  // namespace
+
+std::string_view to_string(Category category) {
+  return category == Category::Communication ? "communication" : "compute";
+}
 
 RankTrace::RankTrace(int rank, std::string label) : rank_(rank), label_(std::move(label)) {
   if (label_.empty()) label_ = fmt::format("rank {}", rank);
@@ -34,15 +43,15 @@ int RankTrace::add_stream(std::string name, size_t expected) {
   return static_cast<int>(streams_.size()) - 1;
 }
 
-void RankTrace::add(int stream, std::string_view name, std::string_view category, int64_t start_ns,
-                    int64_t dur_ns, std::initializer_list<TraceArg> args) {
+void RankTrace::add(int stream, std::string_view name, Category category, int64_t start_ns, int64_t dur_ns,
+                    std::initializer_list<TraceArg> args) {
   QUINTET_CHECK(stream >= 0 && static_cast<size_t>(stream) < streams_.size(), "rank {} has no stream {}",
                 rank_, stream);
   QUINTET_CHECK(args.size() <= kMaxArgs, "event '{1}' has {0} args; the limit is {2}", args.size(), name,
                 kMaxArgs);
   QUINTET_CHECK(dur_ns >= 0, "event '{}' has a negative duration: {} ns", name, dur_ns);
   Event& event = streams_[static_cast<size_t>(stream)].events.emplace_back(
-      Event{std::string(name), std::string(category), start_ns, dur_ns, {}, args.size()});
+      Event{std::string(name), category, start_ns, dur_ns, {}, args.size()});
   std::copy(args.begin(), args.end(), event.args.begin());
 }
 
@@ -89,7 +98,7 @@ std::string RankTrace::fragment(int64_t origin_ns) const {
     for (const Event& event : streams_[tid].events) {
       Json json = {{"ph", "X"},
                    {"name", event.name},
-                   {"cat", event.category},
+                   {"cat", to_string(event.category)},
                    {"pid", rank_},
                    {"tid", tid},
                    {"ts", micros(event.start_ns - origin_ns)},
@@ -142,7 +151,8 @@ std::vector<TraceRecord> read_trace(const base::Path& path) {
       // The double nearest to the decimal text is off by less than half a nanosecond.
       const auto nanos = [&](const char* key) { return std::llround(event.at(key).get<double>() * 1e3); };
       TraceRecord record{
-          pid, streams[{pid, tid}], event.at("name"), event.at("cat"), nanos("ts"), nanos("dur"), {}};
+          pid, streams[{pid, tid}], event.at("name"), category_of(event.at("cat")), nanos("ts"), nanos("dur"),
+          {}};
       if (event.contains("args")) record.args = event.at("args").get<std::map<std::string, int64_t>>();
       records.push_back(std::move(record));
     }

@@ -24,10 +24,15 @@ struct TraceArg {
   int64_t value = 0;
 };
 
+// What an event spends its time on; viewers colour and filter by it.
+enum class Category : uint8_t { Compute, Communication };
+std::string_view to_string(Category category);
+
 // An event as read from a trace, for tools and tests.
 struct TraceRecord {
   int rank = 0;
-  std::string stream, name, category;
+  std::string stream, name;
+  Category category = Category::Compute;
   int64_t start_ns = 0, dur_ns = 0;
   std::map<std::string, int64_t> args;
 };
@@ -41,9 +46,9 @@ class RankTrace {
   int add_stream(std::string name, size_t expected = 1024);
 
   // Different streams may record concurrently from different threads; a single stream may not. At most
-  // kMaxArgs args. The category selects colours and filters: "compute", "communication", "copy", ...
+  // kMaxArgs args.
   static constexpr size_t kMaxArgs = 6;
-  void add(int stream, std::string_view name, std::string_view category, int64_t start_ns, int64_t dur_ns,
+  void add(int stream, std::string_view name, Category category, int64_t start_ns, int64_t dur_ns,
            std::initializer_list<TraceArg> args = {});
 
   int rank() const { return rank_; }
@@ -56,7 +61,8 @@ class RankTrace {
 
  private:
   struct Event {
-    std::string name, category;
+    std::string name;
+    Category category;
     int64_t start_ns, dur_ns;
     std::array<TraceArg, kMaxArgs> args;
     size_t arg_count;

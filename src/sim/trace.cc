@@ -28,7 +28,7 @@ std::vector<observe::RankTrace> make_trace(const Simulation& sim, const World& w
                 collective ? program::to_string(i.collective.kind)
                 : i.op     ? i.op->name
                            : std::string_view("load_batch"),
-                collective ? "communication" : "compute", start, length,
+                collective ? observe::Category::Communication : observe::Category::Compute, start, length,
                 {{"bytes", bytes}, {"block", i.block}, {"micro_batch", micro}, {"step", 0}});
     }
   }

@@ -62,8 +62,8 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& pa
 }
 
 // The class that an instruction is counted in.
-std::string class_of(const std::string& name, const std::string& category) {
-  if (category == "communication") return category;
+std::string class_of(const std::string& name, observe::Category category) {
+  if (category == observe::Category::Communication) return "communication";
   const graph::OpDef* const op = graph::find_op(name);
   if (op == nullptr) return "inputs";  // only load_batch has no op
   return std::string(op->op_class == graph::OpClass::Other ? op->name : graph::to_string(op->op_class));
@@ -114,7 +114,7 @@ void add_floors(train::Rank& rank, double seconds, StepBench& bench) {
     std::vector<graph::Type> in, out;
     for (const program::Operand& o : i.in) in.push_back(o.type);
     for (const program::Operand& o : i.out) out.push_back(o.type);
-    const std::string name = class_of(std::string(i.op->name), "");
+    const std::string name = class_of(std::string(i.op->name), observe::Category::Compute);
     const auto count = static_cast<double>(kind.count);
     const double alone = rank.executor().time_alone(kind.first, seconds);
     const double moved = i.op->cost ? i.op->cost(in, out, i.attrs).bytes : graph::total_bytes(in, out);

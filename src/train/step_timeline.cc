@@ -21,7 +21,7 @@ struct Part {
 };
 
 std::string phase_of(const observe::TraceRecord& r, const program::Program& program) {
-  if (r.category == "communication") return r.name;
+  if (r.category == observe::Category::Communication) return r.name;
   const auto body = r.args.find("body");
   if (body == r.args.end() || body->second < 0 || static_cast<size_t>(body->second) >= program.bodies.size())
     return r.name;

@@ -13,9 +13,9 @@ namespace {
 RankTrace example(int rank, int64_t start) {
   RankTrace trace(rank);
   const int compute = trace.add_stream("compute"), tp = trace.add_stream("tp \"ring\"");
-  trace.add(compute, "linear", "compute", start, 1'500, {{"block", 3}, {"micro_batch", 0}});
-  trace.add(tp, "all_gather", "communication", start + 250, 1, {{"bytes", int64_t{1} << 40}});
-  trace.add(compute, "norm\n", "compute", start + 1'500, 0);
+  trace.add(compute, "linear", Category::Compute, start, 1'500, {{"block", 3}, {"micro_batch", 0}});
+  trace.add(tp, "all_gather", Category::Communication, start + 250, 1, {{"bytes", int64_t{1} << 40}});
+  trace.add(compute, "norm\n", Category::Compute, start + 1'500, 0);
   return trace;
 }
 
@@ -29,12 +29,13 @@ TEST(Trace, RoundTripsToTheNanosecond) {
   EXPECT_EQ(records[0].rank, 0);
   EXPECT_EQ(records[0].stream, "compute");
   EXPECT_EQ(records[0].name, "linear");
-  EXPECT_EQ(records[0].category, "compute");
+  EXPECT_EQ(records[0].category, Category::Compute);
   EXPECT_EQ(records[0].start_ns, 7);
   EXPECT_EQ(records[0].dur_ns, 1'500);
   EXPECT_EQ(records[0].args, (std::map<std::string, int64_t>{{"block", 3}, {"micro_batch", 0}}));
   EXPECT_EQ(records[1].name, "norm\n");
   EXPECT_EQ(records[2].stream, "tp \"ring\"");
+  EXPECT_EQ(records[2].category, Category::Communication);
   EXPECT_EQ(records[2].args.at("bytes"), int64_t{1} << 40);
   EXPECT_EQ(records[2].start_ns, 257);
   EXPECT_EQ(records[5].rank, 1);
@@ -79,7 +80,7 @@ TEST(Trace, StreamsRecordFromTheirOwnThreads) {
   RankTrace trace(0);
   const int a = trace.add_stream("a", 1), b = trace.add_stream("b", 1);
   const auto record = [&](int stream) {
-    for (int i = 0; i < 5'000; ++i) trace.add(stream, "op", "compute", i, 1);
+    for (int i = 0; i < 5'000; ++i) trace.add(stream, "op", Category::Compute, i, 1);
   };
   std::thread other(record, b);
   record(a);
@@ -90,10 +91,11 @@ TEST(Trace, StreamsRecordFromTheirOwnThreads) {
 TEST(Trace, MisuseIsCaught) {
   RankTrace trace(0);
   const int stream = trace.add_stream("a");
-  EXPECT_THROW(trace.add(stream + 1, "op", "compute", 0, 1), base::InternalError);
-  EXPECT_THROW(trace.add(stream, "op", "compute", 0, -1), base::InternalError);
-  EXPECT_THROW(trace.add(stream, "op", "c", 0, 1, {{"a"}, {"b"}, {"c"}, {"d"}, {"e"}, {"f"}, {"g"}}),
-               base::InternalError);
+  EXPECT_THROW(trace.add(stream + 1, "op", Category::Compute, 0, 1), base::InternalError);
+  EXPECT_THROW(trace.add(stream, "op", Category::Compute, 0, -1), base::InternalError);
+  EXPECT_THROW(
+      trace.add(stream, "op", Category::Compute, 0, 1, {{"a"}, {"b"}, {"c"}, {"d"}, {"e"}, {"f"}, {"g"}}),
+      base::InternalError);
 }
 
 TEST(Trace, ReadingSomethingElseIsAUserError) {

@@ -134,7 +134,8 @@ TEST(Loop, TraceCoversTheStepsOnEveryStreamOfEveryRank) {
   options.trace = train::parse_trace_range("steps=2-3");
   small.train({}, options);
   std::set<int64_t> steps;
-  std::set<std::pair<int, std::string>> streams, categories;
+  std::set<std::pair<int, std::string>> streams;
+  std::set<std::pair<int, observe::Category>> categories;
   for (const observe::TraceRecord& r : observe::read_trace(small.run_folder().trace())) {
     steps.insert(r.args.at("step"));
     streams.insert({r.rank, r.stream});
@@ -144,8 +145,8 @@ TEST(Loop, TraceCoversTheStepsOnEveryStreamOfEveryRank) {
   EXPECT_EQ(steps, (std::set<int64_t>{2, 3}));
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_TRUE(streams.contains({rank, "compute"})) << rank;
-    EXPECT_TRUE(categories.contains({rank, "compute"})) << rank;
-    EXPECT_TRUE(categories.contains({rank, "communication"})) << rank;
+    EXPECT_TRUE(categories.contains({rank, observe::Category::Compute})) << rank;
+    EXPECT_TRUE(categories.contains({rank, observe::Category::Communication})) << rank;
   }
   EXPECT_EQ(streams.size(), 4u * 3u) << "compute, tp and dp on each rank";
 }
