@@ -20,13 +20,11 @@ constexpr double kMemory = 0.02, kTime = 0.01;
 // Blocks that are tried where one is too few.
 constexpr int64_t kSeveral = 4;
 
-bool is_data(const LinkBytes& l) { return l.axes.find("dp_") != std::string::npos; }
-
 template <class Field>
 double over_data(const Report& r, const Field& field) {
   double sum = 0;
   for (const LinkBytes& l : r.time.links)
-    if (is_data(l)) sum += field(l);
+    if (l.data) sum += field(l);
   return sum;
 }
 

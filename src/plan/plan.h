@@ -108,6 +108,7 @@ struct TimeShare {
 
 struct LinkBytes {
   std::string axes;    // of the communicator
+  bool data = false;   // ... which connects data ranks
   std::string link;    // the slowest link class it crosses
   double bytes = 0;    // sent per rank and step
   double count = 0;    // collectives per step

@@ -28,10 +28,16 @@ double& named(std::vector<TimeShare>& shares, TimeKind kind, const std::string& 
   return shares.emplace_back(TimeShare{kind, what, 0}).seconds;
 }
 
-LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, const std::string& link) {
+LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, bool data, const std::string& link) {
   for (LinkBytes& l : links)
     if (l.axes == axes && l.link == link) return l;
-  return links.emplace_back(LinkBytes{.axes = axes, .link = link});
+  return links.emplace_back(LinkBytes{.axes = axes, .data = data, .link = link});
+}
+
+bool connects_data_ranks(const program::Communicator& comm) {
+  return std::ranges::any_of(comm.axes, [](layout::Axis axis) {
+    return axis == layout::Axis::DpShard || axis == layout::Axis::DpReplicate;
+  });
 }
 
 // Bytes that a rank sends over each kind of link, and the duration of its collectives.
@@ -42,8 +48,8 @@ std::vector<LinkBytes> links_of(const sim::Rank& rank, const std::vector<sim::Sp
   const auto link_of = [&](program::CommId comm) -> LinkBytes& {
     const hardware::Spread& spread = durations.spread(comm);
     const hardware::Link& link = spread.domains > 1 ? machine.cluster.outer : machine.cluster.inner;
-    return named(links, sim::axes_of(rank.program->comms[comm.index()]),
-                 link.title.empty() ? link.name : link.title);
+    const program::Communicator& c = rank.program->comms[comm.index()];
+    return named(links, sim::axes_of(c), connects_data_ranks(c), link.title.empty() ? link.name : link.title);
   };
   for (size_t k = 0; k < spans.size(); ++k) {
     const program::Instr& instr = instr_of(*rank.program, rank.expanded->issues[k]);
@@ -154,7 +160,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
     computed += w * t.step * t.compute_rate;
     for (const TimeShare& s : t.shares) named(sum.shares, s.kind, s.what) += w * s.seconds;
     for (const LinkBytes& l : t.links) {
-      LinkBytes& own = named(sum.links, l.axes, l.link);
+      LinkBytes& own = named(sum.links, l.axes, l.data, l.link);
       own.bytes += w * l.bytes;
       own.count += w * l.count;
       own.seconds += w * l.seconds;
