@@ -33,7 +33,7 @@ inline std::vector<std::string> golden_names() {
 }
 
 // The vocabulary of the goldens is smaller than the byte tokenizer's, which no rule is to compare here.
-inline config::Recipe golden_recipe(const base::Path& folder, std::vector<std::string> sets = {}) {
+inline config::Recipe golden_recipe(const base::Path& folder, const std::vector<std::string>& sets = {}) {
   const config::HfConfig c = config::read_hf_config(base::read_file(folder / "config.json"));
   EXPECT_TRUE(c.problems.empty()) << folder << ": " << c.problems[0];
   config::Recipe r = config::parse(

@@ -99,7 +99,8 @@ dir = ")" + run_dir().string() + R"("
   config::Recipe recipe(const std::vector<std::string>& sets = {}) const {
     return config::load(recipe_file().string(), sets);
   }
-  train::RunResult train(const std::vector<std::string>& sets = {}, train::RunOptions options = {}) const {
+  train::RunResult train(const std::vector<std::string>& sets = {},
+                         const train::RunOptions& options = {}) const {
     return train::run([&] { return recipe(sets); }, options);
   }
 
