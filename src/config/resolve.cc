@@ -111,7 +111,7 @@ void fill_in_pipeline(Parallel& p) {
   if (p.chunks == 0) p.chunks = p.pp > 1 && traits_of(p.schedule).two_chunks() ? 2 : 1;
 }
 
-// A set is called as the last part of its first path, without its extension.
+// A set is named after the last part of its first path, without its extension.
 template <class Set>
 void fill_in_names(std::vector<Set>& sets) {
   for (Set& set : sets) {

@@ -22,7 +22,7 @@ void start_from_hf(Recipe& recipe, const Leaves& leaves, const std::optional<bas
 void check_agreement_with_hf(const Recipe& before, const Recipe& recipe, const Leaves& leaves,
                              Report& report);
 
-// With experts in every block, a preset's width of dense blocks has no use.
+// With experts in every block, a preset's width of dense blocks is unused.
 void drop_dense_width(Recipe& recipe, const Leaves& leaves);
 
 void check_family_of_preset(const Recipe& recipe, Report& report);

@@ -19,7 +19,7 @@ TokenizerSize tokenizer_size(const std::string& name_or_path);
 
 // The mask of masked language modelling with the byte tokenizer, which has no token for it.
 inline constexpr int32_t kByteMask = 256;
-// The ids that a model of the family meets with the tokenizer; 0: it cannot be loaded.
+// The number of ids that a model of the family sees with the tokenizer; 0: it cannot be loaded.
 int64_t ids_needed(const std::string& name_or_path, Family family);
 
 }  // namespace quintet::config
