@@ -70,8 +70,18 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text) {
 }
 
 std::string json_fault(std::string_view text) {
-  return nests_too_deep(text) ? fmt::format("JSON that nests deeper than {} levels", kJsonDepth)
-                              : "not valid JSON";
+  if (nests_too_deep(text)) return fmt::format("JSON that nests deeper than {} levels", kJsonDepth);
+  try {
+    [[maybe_unused]] const auto parsed = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing ... -
+    // REASON; last read: 'all that was read of a token'; expected ..."
+    const std::string_view what = error.what();
+    const size_t dash = what.find(" - "), begin = dash == std::string_view::npos ? what.size() : dash + 3;
+    const std::string_view reason = what.substr(begin, what.find("; last read", begin) - begin);
+    if (!reason.empty()) return fmt::format("not valid JSON (byte {}: {})", error.byte, reason);
+  }
+  return "not valid JSON";
 }
 
 std::string json_text(const nlohmann::ordered_json& value, int levels) {

@@ -43,7 +43,10 @@ TEST(Json, WhatNestsTooDeepIsDiscarded) {
   for (int i = 0; i < 1000; ++i) flat += "[{}],";
   EXPECT_FALSE(parse_ordered_json(flat + "0]").is_discarded());
   EXPECT_EQ(json_fault(nested(kJsonDepth + 1, "")), "JSON that nests deeper than 256 levels");
-  EXPECT_EQ(json_fault("{"), "not valid JSON");
+  EXPECT_EQ(json_fault("{"), "not valid JSON (byte 2: unexpected end of input; expected string literal)");
+  EXPECT_EQ(json_fault(R"({"text": x})"), "not valid JSON (byte 10: invalid literal)");
+  EXPECT_NE(json_fault(R"({"text": "\ud800 lone"})").find("surrogate"), std::string::npos);
+  EXPECT_LT(json_fault("[\"" + std::string(100'000, 'a') + "\x01\"]").size(), 200U);
 }
 
 }  // namespace

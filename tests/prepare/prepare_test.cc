@@ -189,7 +189,8 @@ TEST_F(Prepare, FiltersAndDamageAreCounted) {
   o.min_tokens = 2;
   o.max_tokens = 10;
   o.exact = true;
-  EXPECT_CONTAINS(user_error([&] { prepare(o); }), "a.jsonl:3: not valid JSON. --damaged skip");
+  EXPECT_CONTAINS(user_error([&] { prepare(o); }),
+                  "a.jsonl:3: not valid JSON (byte 2: invalid literal). --damaged skip");
   o.overwrite = true;
   o.skip_damaged = true;
   const auto m = prepare(o).manifest;

@@ -233,7 +233,7 @@ TEST(JsonFile, DamageNamesTheObject) {
   RecordReader reader({folder / "x.json"}, {"text"});
   std::string outcomes;
   for (Record record; reader.next(record);) outcomes += document_of(std::move(record), {}).text + "|";
-  EXPECT_EQ(outcomes, "a|not a JSON object|not valid JSON|b|");
+  EXPECT_EQ(outcomes, "a|not a JSON object|not valid JSON (byte 10: invalid literal)|b|");
   put(folder / "y.json", "[{\"id\": 1, \"body\": \"b\"}]");
   EXPECT_CONTAINS(user_error([&] { require_fields(folder / "y.json", {"text"}); }),
                   "is an array of objects without the field text; the first has: id, body");
@@ -260,7 +260,8 @@ TEST(Template, PutsFieldsIntoText) {
   EXPECT_EQ(render("{x}", R"({"x": [1]})", Outcome::Damaged),
             "the field \"x\" has the type array, but must be a string");
   EXPECT_EQ(render("{x}", R"([])", Outcome::Damaged), "not a JSON object");
-  EXPECT_EQ(render("{x}", R"({"x)", Outcome::Damaged), "not valid JSON");
+  EXPECT_EQ(render("{x}", R"({"x)", Outcome::Damaged),
+            "not valid JSON (byte 4: invalid string: missing closing quote)");
 }
 
 TEST(Template, FaultsShowThePlace) {
