@@ -78,12 +78,14 @@ class ChatEncoder : public Encoder {
       return;
     }
     out.together = line.format == chat::Format::Preference;
-    out.columns = std::move(result.columns);
-    for (chat::Encoded& document : result.documents) {
-      out.turns += document.turns, out.ended += document.ended, out.straddling += document.straddling;
-      out.text += document.text + '\n';
-      out.documents.push_back({std::move(document.ids), std::move(document.trained)});
-    }
+    for (chat::Encoded& document : result.documents)
+      out.documents.push_back({.ids = std::move(document.ids),
+                               .trained = std::move(document.trained),
+                               .text = std::move(document.text) + '\n',
+                               .columns = result.columns,
+                               .turns = document.turns,
+                               .ended = document.ended,
+                               .straddling = document.straddling});
   }
 
   // Templates may show the time: a run that continues another one shows the same.

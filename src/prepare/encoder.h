@@ -26,6 +26,10 @@ struct Source {
 struct EncodedDocument {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;  // a flag per id, of encoders with flags
+  std::string text;              // what duplicates are compared by
+  std::string columns;           // a line, of encoders with columns
+  int64_t turns = 0, ended = 0;  // trained parts, and those that end with the end of a turn
+  int64_t straddling = 0;        // cuts between trained and untrained text within a token
 };
 
 struct EncodedRecord {
@@ -33,11 +37,7 @@ struct EncodedRecord {
   std::string why;                         // it is damaged, or names what was read wrongly
   std::vector<EncodedDocument> documents;  // none of an empty text
   bool together = false;                   // a limit that one of the documents breaks drops all of them
-  std::string text;                        // what duplicates are compared by
-  std::string columns;                     // a line per document, of encoders with columns
   std::vector<double> numbers;             // of Options::columns
-  int64_t turns = 0, ended = 0;            // trained parts, and those that end with the end of a turn
-  int64_t straddling = 0;                  // cuts between trained and untrained text within a token
 };
 
 class Encoder {

@@ -340,29 +340,31 @@ class Work {
                 .filtered = e.outcome == text::Outcome::Filtered};
     if (e.outcome != text::Outcome::Document) return;
     e.counts.empty = encoded.documents.empty();
-    e.counts.turns = encoded.turns, e.counts.ended = encoded.ended;
-    e.counts.straddling = encoded.straddling;
     drop_by_length(encoded, e.counts);
     if (encoded.documents.empty()) return;
-    e.counts.bytes = static_cast<int64_t>(encoded.text.size());
     StoredRecord& stored = e.stored;
-    for (const EncodedDocument& document : encoded.documents) {
+    std::string text;
+    for (EncodedDocument& document : encoded.documents) {
+      e.counts.turns += document.turns, e.counts.ended += document.ended;
+      e.counts.straddling += document.straddling;
+      text = text.empty() ? std::move(document.text) : text + document.text;
+      stored.columns += document.columns;
       stored.lengths.push_back(static_cast<int32_t>(document.ids.size()));
       e.counts.tokens += stored.lengths.back();
       data::pack_tokens(document.ids, encoder_.tokenizer().vocab_size(), width_, stored.tokens);
       stored.trained.insert(stored.trained.end(), document.trained.begin(), document.trained.end());
     }
-    stored.columns = std::move(encoded.columns);
+    e.counts.bytes = std::ssize(text);
     stored.numbers = std::move(encoded.numbers);
-    if (parts_.signatures) stored.signature = minhash(encoded.text);
+    if (parts_.signatures) stored.signature = minhash(text);
     if (!parts_.keys) return;
     // The same text with other flags or columns is another example.
     if (parts_.flags)
-      encoded.text.append(1, '\0')
+      text.append(1, '\0')
           .append(stored.columns)
           .append(1, '\0')
           .append(stored.trained.begin(), stored.trained.end());
-    stored.key = base::hash_of(encoded.text);
+    stored.key = base::hash_of(text);
   }
 
   // Leaves the documents of a record that are neither too short nor too long.

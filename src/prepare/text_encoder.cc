@@ -73,8 +73,8 @@ class TextEncoder : public Encoder {
     tokenizer_->encode(document.text, encoded.ids);
     if (encoded.ids.empty()) return;
     if (end_) encoded.ids.push_back(*end_);
+    encoded.text = std::move(document.text);
     out.documents.push_back(std::move(encoded));
-    out.text = std::move(document.text);
     out.numbers = std::move(document.numbers);
   }
 

@@ -367,6 +367,29 @@ TEST_F(PrepareChat, DropsRepeatedShortAndFilteredExamples) {
   EXPECT_EQ(m.at("lengths").at("histogram").size(), 2U) << m.at("lengths");
 }
 
+// Documents of a conversation that are dropped by their length are in no count, and do not make others
+// different.
+TEST_F(PrepareChat, DroppedTurnsAreNotCounted) {
+  const auto turns = [](const std::string& second) {
+    return R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "One"},)"
+           R"( {"role": "user", "content": ")" +
+           second + R"("}, {"role": "assistant", "content": "Two"}]})" + "\n";
+  };
+  Options o = options(turns(std::string(200, 'x')) + turns(std::string(200, 'y')));
+  o.chat->split_turns = true;
+  o.exact = true;
+  const auto whole = prepare::prepare(o).manifest;
+  EXPECT_EQ(whole.at("documents"), 4);
+  o.max_tokens = 100;
+  const auto m = prepare::prepare(o).manifest;
+  EXPECT_EQ(m.at("documents"), 1);  // the first turns of both are equal
+  EXPECT_EQ(m.at("dropped").at("too_long"), 2);
+  EXPECT_EQ(m.at("dropped").at("exact_duplicates"), 1);
+  EXPECT_EQ(m.at("lengths").at("histogram").size(), 1U);
+  // The text of a document with one byte per token but for special tokens.
+  EXPECT_LT(m.at("bytes_per_token").get<double>(), 4) << m.dump(1);
+}
+
 // What is kept of prompts goes to disk: four times as many need no more memory.
 TEST_F(PrepareChat, MemoryDoesNotGrowWithTheInput) {
   if (!test::kMeasuresMemory) GTEST_SKIP() << "sanitizers keep memory that was freed";
