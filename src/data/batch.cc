@@ -138,7 +138,7 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
     std::ranges::fill(row(out.samples, i, seq_len), static_cast<int32_t>(place & 0x7fffffff));
     if (const auto pick = mixture_.at(place)) {
       const MixtureSet::Found found = mixture_.find(*pick);
-      found.dataset->fill(found.index, view, place);
+      found.dataset->fill(found.index, view, place, out.wanted);
       if (mask_)
         for (size_t at = 0; at < view.labels.size(); ++at)
           if (!mask_({step, sequence, mixture_.number(*pick), static_cast<int64_t>(at)}))
@@ -151,7 +151,8 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
     }
     fill_next(view, row(out.next_ids, i, seq_len), row(out.next_labels, i, seq_len));
     if (routes_ && !out.routes.empty()) {
-      std::vector<int32_t> ids(view.tokens.begin(), view.tokens.end());
+      std::vector<int32_t> ids;  // of the whole sequence
+      if (out.wanted.empty()) ids.assign(view.tokens.begin(), view.tokens.end());
       if (const auto pick = mixture_.at(place); ids.empty() && pick) {  // a pipeline stage that reads no ids
         ids.resize(static_cast<size_t>(seq_len));
         const MixtureSet::Found found = mixture_.find(*pick);
@@ -159,29 +160,83 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
       }
       if (!ids.empty()) routes_(place, ids, row(out.routes, i, choices));
     }
-    valid += count_sequence(step, sequence);
+    valid += count_sequence(step, sequence, out.wanted);
   }
   return valid;
 }
 
-void Batches::will_read(int64_t step, int64_t dp_index) const {
+namespace {
+
+// A bijection whose bits look random (splitmix64's).
+uint64_t mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// The sum of a hash of (key, position, value) over positions [begin, end) of a row.
+uint64_t sum_of_row(std::span<const int32_t> row, uint64_t key, int64_t begin, int64_t end) {
+  uint64_t sum = 0;
+  for (auto at = static_cast<size_t>(begin); at < static_cast<size_t>(end); ++at)
+    sum += mixed(key ^ (uint64_t{at} << 32 | static_cast<uint32_t>(row[at])));
+  return sum;
+}
+
+}  // namespace
+
+uint64_t Batches::hash_of(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& filled,
+                          Positions positions) const {
+  const int64_t seq_len = mixture_.seq_len();
+  const PositionRange all{0, seq_len};
+  if (positions.empty()) positions = std::span(&all, 1);
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < layout_.micro; ++i) {
+    const auto place =
+        static_cast<uint64_t>(position(step) + sequence_at(step, place_of(micro_index, dp_index, i)));
+    for (const bool labels : {false, true}) {
+      const std::span<const int32_t> values = row(labels ? filled.labels : filled.ids, i, seq_len);
+      if (values.empty()) continue;
+      const uint64_t key = mixed(2 * place + (labels ? 1 : 0) + 0x9E3779B97F4A7C15u);
+      for (const PositionRange& range : positions)
+        sum += sum_of_row(values, key, range.begin, range.begin + range.length);
+    }
+  }
+  return sum;
+}
+
+uint64_t Batches::hash_of_step(int64_t step) const {
+  std::vector<int32_t> ids(static_cast<size_t>(micro_tokens())), labels(ids.size());
+  const MicroBatch buffers = {.ids = ids, .labels = labels};
+  uint64_t sum = 0;
+  for (int64_t m = 0; m < accumulation(step); ++m)
+    for (int64_t rank = 0; rank < layout_.dp; ++rank) {
+      fill(step, m, rank, buffers);
+      sum += hash_of(step, m, rank, buffers, {});
+    }
+  return sum;
+}
+
+void Batches::will_read(int64_t step, int64_t dp_index, Positions wanted) const {
   for (int64_t m = 0; m < accumulation(step); ++m)
     for (int64_t i = 0; i < layout_.micro; ++i)
       if (const auto chosen = pick(step, sequence_at(step, place_of(m, dp_index, i)));
           chosen && !mixture_.set(chosen->set).is_streamed())
-        mixture_.dataset(chosen->set).will_read(chosen->sample);
+        mixture_.dataset(chosen->set).will_read(chosen->sample, wanted);
 }
 
-int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
+int64_t Batches::count_sequence(int64_t step, int64_t sequence, Positions wanted) const {
   const auto chosen = pick(step, sequence);
   if (!chosen) return 0;
   const MixtureSet::Found found = mixture_.find(*chosen);
   const int64_t place = position(step) + sequence;
-  if (!mask_) return found.dataset->valid_labels(found.index, place);
+  if (!mask_) return found.dataset->valid_labels(found.index, place, wanted);
+  const PositionRange all{0, mixture_.seq_len()};
+  if (wanted.empty()) wanted = std::span(&all, 1);
   int64_t valid = 0;
-  for (int64_t at = 0; at < mixture_.seq_len(); ++at)
-    valid += found.dataset->has_label(found.index, at, place) &&
-             mask_({step, sequence, mixture_.number(*chosen), at});
+  for (const PositionRange& range : wanted)
+    for (int64_t at = range.begin; at < range.begin + range.length; ++at)
+      valid += found.dataset->has_label(found.index, at, place) &&
+               mask_({step, sequence, mixture_.number(*chosen), at});
   return valid;
 }
 
@@ -200,11 +255,11 @@ int64_t Batches::visible_pairs(int64_t step, int64_t dp_index) const {
   return pairs;
 }
 
-int64_t Batches::count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const {
+int64_t Batches::count_labels(int64_t step, int64_t dp_index, int64_t micro_batches, Positions wanted) const {
   int64_t valid = 0;
   for (int64_t micro_index = 0; micro_index < micro_batches; ++micro_index)
     for (int64_t i = 0; i < layout_.micro; ++i)
-      valid += count_sequence(step, sequence_at(step, place_of(micro_index, dp_index, i)));
+      valid += count_sequence(step, sequence_at(step, place_of(micro_index, dp_index, i)), wanted);
   return valid;
 }
 

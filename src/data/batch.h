@@ -41,6 +41,9 @@ struct MicroBatch {
   std::span<int32_t> token_types;  // of encoders: 0, documents have one part
   // Choices of experts to repeat, plus 1: those of all blocks for each token. 0: the router chooses.
   std::span<int32_t> routes;
+  // Positions of every sequence whose ids and labels are read; elsewhere these rows are not specified. Next
+  // ids and labels also need the position after each of theirs.
+  Positions wanted = {};
 };
 
 // Identifies a label for a mask. `sequence` is g above; `sample` is Mixture::number; `position` is within the
@@ -87,20 +90,28 @@ class Batches {
   // Steps of one pass over all samples; the last step is padded with dummy sequences (evaluation).
   int64_t steps_per_pass() const;
 
-  // Fills one micro-batch and returns its number of valid labels. Past the end of a sequential pass,
-  // sequences are dummies: all ids 0, no valid labels.
+  // Fills one micro-batch and returns its number of valid labels at the wanted positions. Past the end of a
+  // sequential pass, sequences are dummies: all ids 0, no valid labels.
   int64_t fill(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& out) const;
 
   // Tells the system which tokens a data-parallel rank will read in a step, so that slow disks work ahead.
-  void will_read(int64_t step, int64_t dp_index) const;
+  void will_read(int64_t step, int64_t dp_index, Positions wanted = {}) const;
 
-  // Valid labels in one data-parallel rank's share of a step, without reading tokens. Summed over dp_index,
-  // this is the count of the global batch.
-  int64_t count_labels(int64_t step, int64_t dp_index) const {
-    return count_labels(step, dp_index, accumulation(step));
+  // Valid labels at these positions in one data-parallel rank's share of a step, without reading tokens.
+  // Summed over dp_index and all positions, this is the count of the global batch.
+  int64_t count_labels(int64_t step, int64_t dp_index, Positions wanted = {}) const {
+    return count_labels(step, dp_index, accumulation(step), wanted);
   }
   // The same in the first `micro_batches` of its micro-batches.
-  int64_t count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const;
+  int64_t count_labels(int64_t step, int64_t dp_index, int64_t micro_batches, Positions wanted = {}) const;
+
+  // A hash of the ids and labels that one micro-batch was filled with, at these positions. The sum over all
+  // micro-batches, ranks and positions (mod 2^64) is a hash of the step that does not depend on the layout.
+  // Either row may be empty: its part of the sum is then left out.
+  uint64_t hash_of(int64_t step, int64_t micro_index, int64_t dp_index, const MicroBatch& filled,
+                   Positions positions) const;
+  // The same of a whole step, which is read for it.
+  uint64_t hash_of_step(int64_t step) const;
 
   // The place (micro_index * dp + dp_index) * micro + i of row i of a micro-batch.
   int64_t place_of(int64_t micro_index, int64_t dp_index, int64_t i) const;
@@ -113,7 +124,7 @@ class Batches {
 
  private:
   struct Orders;  // of the last balanced steps
-  int64_t count_sequence(int64_t step, int64_t sequence) const;
+  int64_t count_sequence(int64_t step, int64_t sequence, Positions wanted) const;
   int64_t pairs_of(int64_t step, int64_t sequence) const;
   const BatchStart& stage_of(int64_t step) const;
   Mixture mixture_;

@@ -33,6 +33,20 @@ uint64_t hash_of_range(const Corpus& corpus, const TokenRange& range) {
   return sum.value();
 }
 
+// Calls use(from, to) for the wanted parts of positions [begin, end).
+template <class F>
+void each_wanted(Positions wanted, int64_t begin, int64_t end, const F& use) {
+  if (wanted.empty()) return use(begin, end);
+  for (const PositionRange& range : wanted) {
+    const int64_t from = std::max(begin, range.begin), to = std::min(end, range.begin + range.length);
+    if (from < to) use(from, to);
+  }
+}
+
+std::span<int32_t> part(std::span<int32_t> row, int64_t from, int64_t to) {
+  return row.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+}
+
 bool before(const Piece& a, const Piece& b) {
   return a.hash != b.hash ? a.hash < b.hash : a.range.begin < b.range.begin;
 }
@@ -235,44 +249,52 @@ void Dataset::each_span(int64_t sample, const F& visit) const {
 }
 
 template <class F>
-void Dataset::each_draw(int64_t sample, int64_t position, const F& visit) const {
+void Dataset::each_draw(int64_t sample, int64_t position, Positions wanted, const F& visit) const {
   thread_local std::vector<int32_t> tokens;
   tokens.resize(static_cast<size_t>(seq_len_));
   int64_t at = 0;
   each_span(sample, [&](const Span& span) {
-    if (span.begin >= 0) corpus_.read(span.begin, std::span(tokens).first(static_cast<size_t>(span.inputs)));
-    for (int64_t i = 0; i < span.inputs && span.begin >= 0; ++i) {
-      const int32_t token = tokens[static_cast<size_t>(i)];
-      visit(static_cast<size_t>(at + i), token, masked_.draw(token, position, at + i));
-    }
+    if (span.begin >= 0)
+      each_wanted(wanted, at, at + span.inputs, [&](int64_t from, int64_t to) {
+        corpus_.read(span.begin + from - at, part(tokens, from, to));
+        for (int64_t i = from; i < to; ++i) {
+          const int32_t token = tokens[static_cast<size_t>(i)];
+          visit(static_cast<size_t>(i), token, masked_.draw(token, position, i));
+        }
+      });
     at += span.inputs;
   });
 }
 
 // Writes the rearranged tokens s[0 .. n) of a span, whose input i is s[i] and whose label i is s[i + 1].
-bool Dataset::rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
-                        std::span<int32_t> labels) const {
-  const auto words = base::philox(fim_.key, static_cast<uint64_t>(position), part);
+bool Dataset::rearrange(const Span& span, int64_t position, uint64_t number, int64_t start,
+                        const SampleView& view, Positions wanted) const {
+  const auto words = base::philox(fim_.key, static_cast<uint64_t>(position), number);
   const auto uniform = [](uint32_t word) { return static_cast<double>(word) * 0x1p-32; };
   if (span.begin < 0 || !(uniform(words[0]) < fim_.rate)) return false;
   constexpr int64_t kSentinels = 3, kLeast = 2 * kSentinels;  // shorter parts stay as they are
   const int64_t length = span.inputs + (span.next >= 0), kept = span.whole_end ? 1 : 0;
   if (length < kLeast) return false;
   const int64_t content = length - kSentinels - kept;
-  const auto more = base::philox(fim_.key, static_cast<uint64_t>(position), part | uint64_t{1} << 32);
+  const auto more = base::philox(fim_.key, static_cast<uint64_t>(position), number | uint64_t{1} << 32);
   int64_t low = static_cast<int64_t>(uniform(more[0]) * static_cast<double>(content + 1)),
           high = static_cast<int64_t>(uniform(more[1]) * static_cast<double>(content + 1));
   if (low > high) std::swap(low, high);
 
+  const auto of_span = [&](std::span<int32_t> row) {
+    return row.empty() ? row : part(row, start, start + span.inputs);
+  };
+  const std::span<int32_t> tokens = of_span(view.tokens), labels = of_span(view.labels);
   int64_t at = 0;
   const auto put = [&](int64_t begin, int64_t count) {
     const auto clipped = [&](std::span<int32_t> row, int64_t first) {
       // Row element i is s[i + first].
-      const int64_t from = std::max<int64_t>(at - first, 0),
-                    to = std::min<int64_t>(at + count - first, static_cast<int64_t>(row.size()));
-      if (from < to)
-        corpus_.read(begin + from - (at - first),
-                     row.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+      const int64_t low_end = std::max<int64_t>(at - first, 0),
+                    high_end = std::min<int64_t>(at + count - first, static_cast<int64_t>(row.size()));
+      if (low_end >= high_end) return;
+      each_wanted(wanted, start + low_end, start + high_end, [&](int64_t from, int64_t to) {
+        corpus_.read(begin + (from - start) - (at - first), part(row, from - start, to - start));
+      });
     };
     clipped(tokens, 0);
     clipped(labels, 1);
@@ -302,34 +324,46 @@ bool Dataset::rearrange(const Span& span, int64_t position, uint64_t part, std::
   return true;
 }
 
-void Dataset::fill(int64_t sample, const SampleView& view, int64_t position) const {
+void Dataset::read_labels(const Span& span, int64_t first, std::span<int32_t> labels,
+                          Positions wanted) const {
+  const int64_t last = first + span.inputs - 1;
+  each_wanted(wanted, first, last + 1, [&](int64_t from, int64_t to) {
+    const int64_t inner = std::min(to, last), token = span.begin + from - first + 1;
+    corpus_.read(token, part(labels, from, inner));
+    if (to > last) {
+      labels[static_cast<size_t>(last)] = kIgnored;
+      if (span.next >= 0) corpus_.read(span.next, part(labels, last, last + 1));
+    }
+    if (corpus_.trained().empty()) return;
+    for (int64_t i = from; i < to; ++i) {
+      int32_t& label = labels[static_cast<size_t>(i)];
+      if (label != kIgnored && !is_trained(i < last ? token + i - from : span.next)) label = kIgnored;
+    }
+  });
+}
+
+void Dataset::fill(int64_t sample, const SampleView& view, int64_t position, Positions wanted) const {
   for (const auto& span : {view.tokens, view.labels, view.positions, view.documents})
     QUINTET_CHECK(span.empty() || span.size() == static_cast<size_t>(seq_len_),
                   "a row of {} elements for a sequence of {}", span.size(), seq_len_);
   size_t at = 0;
   int32_t within = 0, document = -1;
-  uint64_t part = 0;
+  uint64_t number = 0;
   each_span(sample, [&](const Span& span) {
     const auto n = static_cast<size_t>(span.inputs);
+    const auto first = static_cast<int64_t>(at);
     const auto of = [&](std::span<int32_t> row) { return row.empty() ? row : row.subspan(at, n); };
-    const auto tokens = of(view.tokens), labels = of(view.labels);
     if (span.restarts) ++document, within = 0;
-    if (fim_.rate > 0 && rearrange(span, position, part++, tokens, labels)) {
+    if (fim_.rate > 0 && rearrange(span, position, number++, first, view, wanted)) {
     } else if (span.begin < 0) {
-      std::ranges::fill(tokens, 0);
-      std::ranges::fill(labels, kIgnored);
+      std::ranges::fill(of(view.tokens), 0);
+      std::ranges::fill(of(view.labels), kIgnored);
     } else {
-      if (!tokens.empty()) corpus_.read(span.begin, tokens);
-      if (!labels.empty()) {
-        corpus_.read(span.begin + 1, labels.first(n - 1));
-        labels[n - 1] = kIgnored;
-        if (span.next >= 0) corpus_.read(span.next, labels.last(1));
-        if (!corpus_.trained().empty())
-          for (size_t i = 0; i < n; ++i)
-            if (labels[i] != kIgnored &&
-                !is_trained(i + 1 < n ? span.begin + static_cast<int64_t>(i) + 1 : span.next))
-              labels[i] = kIgnored;
-      }
+      if (!view.tokens.empty())
+        each_wanted(wanted, first, first + span.inputs, [&](int64_t from, int64_t to) {
+          corpus_.read(span.begin + from - first, part(view.tokens, from, to));
+        });
+      if (!view.labels.empty()) read_labels(span, first, view.labels, wanted);
     }
     if (const auto row = of(view.documents); !row.empty()) std::ranges::fill(row, document);
     if (const auto row = of(view.positions); !row.empty())
@@ -339,15 +373,19 @@ void Dataset::fill(int64_t sample, const SampleView& view, int64_t position) con
   });
   if (!masked_.is_on() || (view.tokens.empty() && view.labels.empty())) return;
   std::ranges::fill(view.labels, kIgnored);
-  each_draw(sample, position, [&](size_t i, int32_t token, const MaskedTokens::Draw& draw) {
+  each_draw(sample, position, wanted, [&](size_t i, int32_t token, const MaskedTokens::Draw& draw) {
     if (!view.tokens.empty()) view.tokens[i] = draw.input;
     if (!view.labels.empty() && draw.chosen) view.labels[i] = token;
   });
 }
 
-void Dataset::will_read(int64_t sample) const {
+void Dataset::will_read(int64_t sample, Positions wanted) const {
+  int64_t at = 0;
   each_span(sample, [&](const Span& span) {
-    if (span.begin >= 0) corpus_.will_read(span.begin, span.inputs);
+    if (span.begin >= 0)
+      each_wanted(wanted, at, at + span.inputs,
+                  [&](int64_t from, int64_t to) { corpus_.will_read(span.begin + from - at, to - from); });
+    at += span.inputs;
   });
 }
 
@@ -359,32 +397,43 @@ Sample Dataset::get(int64_t sample, int64_t position) const {
   return out;
 }
 
-int64_t Dataset::valid_labels(int64_t sample, int64_t position) const {
+int64_t Dataset::valid_labels(int64_t sample, int64_t position, Positions wanted) const {
   const auto trained = corpus_.trained();
-  int64_t valid = 0;
+  int64_t valid = 0, at = 0;
   if (masked_.is_on()) {
-    each_draw(sample, position, [&](size_t, int32_t, const auto& draw) { valid += draw.chosen; });
+    each_draw(sample, position, wanted, [&](size_t, int32_t, const auto& draw) { valid += draw.chosen; });
     return valid;
   }
   each_span(sample, [&](const Span& span) {
-    if (span.begin < 0) return;
-    valid += span.inputs - 1;
-    if (!trained.empty())
-      valid -= std::ranges::count(
-          trained.subspan(static_cast<size_t>(span.begin) + 1, static_cast<size_t>(span.inputs) - 1),
-          uint8_t{0});
-    valid += span.next >= 0 && is_trained(span.next);
+    const int64_t last = at + span.inputs - 1;
+    if (span.begin >= 0)
+      each_wanted(wanted, at, last + 1, [&](int64_t from, int64_t to) {
+        const int64_t inner = std::min(to, last) - from;
+        valid += inner;
+        if (!trained.empty())
+          valid -= std::ranges::count(
+              trained.subspan(static_cast<size_t>(span.begin + from - at + 1), static_cast<size_t>(inner)),
+              uint8_t{0});
+        if (to > last) valid += span.next >= 0 && is_trained(span.next);
+      });
+    at += span.inputs;
   });
   return valid;
+}
+
+int64_t Dataset::inputs(int64_t sample) const {
+  int64_t n = 0;
+  each_span(sample, [&](const Span& span) { n += span.begin >= 0 ? span.inputs : 0; });
+  return n;
 }
 
 bool Dataset::has_label(int64_t sample, int64_t at, int64_t position) const {
   QUINTET_CHECK(at >= 0 && at < seq_len_, "position {} is not below {}", at, seq_len_);
   bool has = false;
   if (masked_.is_on()) {
-    each_draw(sample, position, [&](size_t i, int32_t, const auto& draw) {
-      if (static_cast<int64_t>(i) == at) has = draw.chosen;
-    });
+    const PositionRange only{at, 1};
+    each_draw(sample, position, std::span(&only, 1),
+              [&](size_t, int32_t, const auto& draw) { has = draw.chosen; });
     return has;
   }
   each_span(sample, [&](const Span& span) {
@@ -438,7 +487,8 @@ std::vector<SamplePart> Dataset::parts(int64_t sample) const {
 bool Dataset::has_labels() const {
   bool may = false;
   for (int64_t sample = 0; masked_.is_on() && sample < count_ && !may; ++sample)
-    each_draw(sample, 0, [&](size_t, int32_t token, const auto&) { may = may || masked_.may_choose(token); });
+    each_draw(sample, 0, {},
+              [&](size_t, int32_t token, const auto&) { may = may || masked_.may_choose(token); });
   if (masked_.is_on()) return may;
   for (int64_t sample = 0; sample < count_; ++sample)
     if (valid_labels(sample) > 0) return true;

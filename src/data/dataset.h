@@ -40,6 +40,14 @@ struct FillInTheMiddle {
   uint64_t key = 0;
 };
 
+// Consecutive positions of a sequence.
+struct PositionRange {
+  int64_t begin = 0, length = 0;
+  friend bool operator==(const PositionRange&, const PositionRange&) = default;
+};
+// Ascending and disjoint; none: all positions.
+using Positions = std::span<const PositionRange>;
+
 // One sequence's row of each buffer, seq_len long; empty spans are not written.
 struct SampleView {
   std::span<int32_t> tokens, labels, positions, documents;
@@ -79,14 +87,17 @@ class Dataset {
   const BestFit* best_fit() const { return packed_.get(); }
 
   // Does not allocate, but for one buffer per thread with masked tokens. `position` in the global order is
-  // what fill-in-the-middle and masked tokens are drawn by.
-  void fill(int64_t sample, const SampleView& view, int64_t position = 0) const;
+  // what fill-in-the-middle and masked tokens are drawn by. Tokens of the corpus are read for `wanted` only;
+  // what the rows of tokens and labels hold elsewhere is not specified.
+  void fill(int64_t sample, const SampleView& view, int64_t position = 0, Positions wanted = {}) const;
   Sample get(int64_t sample, int64_t position = 0) const;
-  void will_read(int64_t sample) const;  // see Corpus::will_read
+  void will_read(int64_t sample, Positions wanted = {}) const;  // see Corpus::will_read
 
-  // Labels of a sample that are not ignored. Reads no tokens and does not allocate, but with masked tokens,
-  // as fill() does.
-  int64_t valid_labels(int64_t sample, int64_t position = 0) const;
+  // Labels of a sample at these positions that are not ignored. Reads no tokens and does not allocate, but
+  // with masked tokens, as fill() does.
+  int64_t valid_labels(int64_t sample, int64_t position = 0, Positions wanted = {}) const;
+  // Positions of a sample that hold a token; the others are padding.
+  int64_t inputs(int64_t sample) const;
   // Whether the label at position `at` of a sample is valid.
   bool has_label(int64_t sample, int64_t at, int64_t position = 0) const;
   // Pairs of positions of which the first attends to the second: the cost of a sample's attention.
@@ -113,11 +124,13 @@ class Dataset {
   void each_span(int64_t sample, const F& visit) const;
   template <class F>
   void each_stream_span(int64_t sample, const F& visit) const;
-  // Visits at, token, draw of every position of a sample that is not padding.
+  // Visits at, token, draw of every wanted position of a sample that is not padding.
   template <class F>
-  void each_draw(int64_t sample, int64_t position, const F& visit) const;
-  bool rearrange(const Span& span, int64_t position, uint64_t part, std::span<int32_t> tokens,
-                 std::span<int32_t> labels) const;
+  void each_draw(int64_t sample, int64_t position, Positions wanted, const F& visit) const;
+  // Of the span whose first position is `start`.
+  bool rearrange(const Span& span, int64_t position, uint64_t number, int64_t start, const SampleView& view,
+                 Positions wanted) const;
+  void read_labels(const Span& span, int64_t first, std::span<int32_t> labels, Positions wanted) const;
   size_t segment_of(int64_t at) const;
   int64_t end_of(size_t segment) const;
   int64_t in_corpus(size_t segment, int64_t at) const;

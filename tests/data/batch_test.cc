@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/philox.h"
 #include "base/temp_folder.h"
@@ -235,6 +236,116 @@ TEST(Batches, ARankReadsOnlyItsOwnRows) {
                     for (int64_t m = 0; m < 2; ++m) some.fill(0, m, 1, {.ids = out});
                   }),
                   "token 300");
+}
+
+// The positions of a context-parallel rank: its tokens and the labels after them are read, and no others,
+// which here are outside the vocabulary.
+TEST(Batches, AContextRankReadsOnlyItsOwnPositions) {
+  const int64_t seq_len = 8;
+  const std::vector<PositionRange> outer = {{0, 2}, {6, 2}}, inner = {{2, 4}};
+  for (const auto& own : {outer, inner}) {
+    Row ids(static_cast<size_t>(2 * seq_len + 1), 300);
+    for (int64_t sample = 0; sample < 2; ++sample)
+      for (const PositionRange& range : own)
+        for (int64_t t = range.begin; t <= range.begin + range.length; ++t)
+          ids[static_cast<size_t>(sample * seq_len + t)] = static_cast<int32_t>(sample * seq_len + t);
+    // The last label of a sample is the first token of the next one.
+    if (own == inner) ids[8] = 300;
+    const Corpus wide = Corpus::from_documents("wide", 301, {ids});
+    const Corpus narrow("narrow", wide.bytes(), wide.width(), 300, wide.offsets(),
+                        std::make_shared<Corpus>(wide));
+    const Batches some(Dataset(narrow, seq_len, true, 0, 2), Sampler(3, 2, Order::Sequential), {2, 2, 1, 1});
+    Row out(2 * seq_len, -7), labels(out);
+    EXPECT_EQ(some.fill(0, 0, 0, {.ids = out, .labels = labels, .wanted = own}), seq_len);
+    EXPECT_EQ(some.count_labels(0, 0, own), seq_len);
+    for (int64_t sample = 0; sample < 2; ++sample)
+      for (const PositionRange& range : own)
+        for (int64_t t = range.begin; t < range.begin + range.length; ++t) {
+          const int64_t at = sample * seq_len + t;
+          EXPECT_EQ(out[static_cast<size_t>(at)], at);
+          EXPECT_EQ(labels[static_cast<size_t>(at)], at + 1);
+        }
+    EXPECT_CONTAINS(user_error([&] { some.fill(0, 0, 0, {.ids = out}); }), "token 300");
+  }
+}
+
+// Whatever rearranges, masks or packs tokens: the wanted positions are those of the whole, counts and hashes
+// add up.
+TEST(Batches, PartsOfSequencesAreThoseOfTheWhole) {
+  std::vector<Row> documents;
+  int32_t next = 0;
+  CorpusBuilder flagged("flagged", 1 << 20);
+  for (uint64_t d = 0; d < 60; ++d) {
+    Row& ids = documents.emplace_back(1 + base::philox(9, d)[0] % 23);
+    std::iota(ids.begin(), ids.end(), next);
+    next += static_cast<int32_t>(ids.size());
+    std::vector<uint8_t> trained(ids.size());
+    for (size_t i = 0; i < trained.size(); ++i) trained[i] = base::philox(8, d, i)[0] % 2;
+    flagged.add_document(ids, trained);
+  }
+  const Corpus plain = Corpus::from_documents("plain", 1 << 20, documents), with_flags = flagged.finish();
+  const int64_t seq_len = 24, all = plain.tokens();
+  const auto streamed = [&](const Corpus& corpus) {
+    return Dataset(corpus, seq_len, true, {{3, 100}, {120, all - 120}});
+  };
+  Dataset packed(with_flags, seq_len, {{0, all}}, config::LongDocuments::Split), filled = streamed(plain),
+                                                                                 masked = streamed(plain);
+  filled.set_fill_in_the_middle(
+      {.rate = 0.8, .suffix_first = 0.5, .prefix = 1, .middle = 2, .suffix = 3, .key = 5});
+  masked.set_masked_tokens({.rate = 0.4, .random = 0.2, .keep = 0.2, .mask = 7, .vocab = 1000, .key = 5});
+  for (const Dataset& dataset : {streamed(with_flags), packed, filled, masked}) {
+    const Batches some(dataset, Sampler(3, dataset.size(), Order::Shuffled), {4, 2, 1, 2});
+    for (int64_t step = 0; step < 6; ++step) {
+      uint64_t hash = 0;
+      int64_t counted = 0;
+      for (int64_t dp = 0; dp < 2; ++dp) {
+        Row ids(static_cast<size_t>(2 * seq_len)), labels(ids), whole_ids(ids), whole_labels(ids);
+        const int64_t valid = some.fill(step, 0, dp, {.ids = whole_ids, .labels = whole_labels});
+        int64_t parts = 0;
+        // Zig-zag chunks, as of three context ranks.
+        for (int64_t rank = 0; rank < 3; ++rank) {
+          const std::vector<PositionRange> own = {{4 * rank, 4}, {20 - 4 * rank, 4}};
+          std::ranges::fill(ids, -7), std::ranges::fill(labels, -7);
+          parts += some.fill(step, 0, dp, {.ids = ids, .labels = labels, .wanted = own});
+          counted += some.count_labels(step, dp, own);
+          for (const PositionRange& range : own)
+            for (int64_t at = range.begin; at < range.begin + range.length; ++at)
+              for (const int64_t i : {at, seq_len + at}) {
+                EXPECT_EQ(ids[static_cast<size_t>(i)], whole_ids[static_cast<size_t>(i)]);
+                EXPECT_EQ(labels[static_cast<size_t>(i)], whole_labels[static_cast<size_t>(i)]);
+              }
+          // Ids and labels may be loaded by different ranks.
+          hash += some.hash_of(step, 0, dp, {.ids = ids}, own);
+          hash += some.hash_of(step, 0, dp, {.labels = labels}, own);
+        }
+        EXPECT_EQ(parts, valid);
+      }
+      EXPECT_EQ(counted, some.count_labels(step, 0) + some.count_labels(step, 1));
+      EXPECT_EQ(hash, some.hash_of_step(step));
+    }
+  }
+}
+
+// Every token, label, position and place in the order is in the hash of a step.
+TEST(Batches, AnyChangeChangesTheHashOfAStep) {
+  const Batches some = batches(29, {4, 2, 1, 2});
+  Row ids(2 * kSeq), labels(ids);
+  some.fill(0, 0, 0, {.ids = ids, .labels = labels});
+  const auto hash = [&] { return some.hash_of(0, 0, 0, {.ids = ids, .labels = labels}, {}); };
+  const uint64_t before = hash();
+  std::set<uint64_t> seen = {before};
+  for (size_t i = 0; i < ids.size(); ++i)
+    for (Row* row : {&ids, &labels}) {
+      ++(*row)[i];
+      EXPECT_TRUE(seen.insert(hash()).second);
+      --(*row)[i];
+    }
+  std::swap(ids[1], ids[kSeq + 1]);
+  EXPECT_TRUE(seen.insert(hash()).second) << "the same position of another sequence";
+  std::swap(ids[1], ids[kSeq + 1]);
+  EXPECT_TRUE(seen.insert(some.hash_of(1, 0, 0, {.ids = ids, .labels = labels}, {})).second)
+      << "another step";
+  EXPECT_EQ(hash(), before);
 }
 
 // Multi-token prediction: the next row, but never that of another document or past the sequence.
