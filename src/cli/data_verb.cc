@@ -16,16 +16,15 @@ struct LedgerVerbOptions {
 
 int ledger_action(const LedgerVerbOptions& o) {
   if (o.step == 0 && o.sample.empty() && o.document.empty())
-    base::fail_user("give --step N, --find [SET:]SAMPLE or --document [SET:]N");
+    base::fail_user("give --step N, --find [SET:]SAMPLE, or --document [SET:]N (of a stream, FILE:LINE)");
   const tools::DataLedger ledger(o.run);
   if (o.step > 0) {
     const tools::StepLedger step = ledger.step(o.step);
     o.json ? print(to_json(ledger, step)) : print_report(to_text(ledger, step));
     return kExitGood;
   }
-  const auto wanted =
-      tools::DataLedger::parse_wanted(o.document.empty() ? o.sample : o.document, !o.document.empty());
-  const std::vector<tools::LedgerRow> rows = ledger.find(wanted);
+  const std::vector<tools::LedgerRow> rows =
+      o.document.empty() ? ledger.find_sample(o.sample) : ledger.find_document(o.document);
   o.json ? print(to_json(ledger, rows)) : print_report(to_text(ledger, rows));
   return kExitGood;
 }
@@ -42,8 +41,10 @@ Verb add_ledger(CLI::App& data) {
       command->add_option("--find", o->sample, "list the steps that have this sample of a set")
           ->type_name("[SET:]SAMPLE")
           ->excludes(step);
-  command->add_option("--document", o->document, "list the steps that have a part of this document")
-      ->type_name("[SET:]N")
+  command
+      ->add_option("--document", o->document,
+                   "list the steps that have a part of this document; of a stream, of this record")
+      ->type_name("[SET:]N|FILE:LINE")
       ->excludes(step)
       ->excludes(sample);
   command->add_flag("--json", o->json, "print JSON");
@@ -56,8 +57,8 @@ Verb add_data(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("data", "look at training data, and at which data shaped which step");
   command->require_subcommand(1);
-  auto verbs =
-      std::make_shared<std::vector<Verb>>(std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
+  auto verbs = std::make_shared<std::vector<Verb>>(
+      std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
   return {command, [verbs] {
             for (const Verb& verb : *verbs)
               if (verb.command->parsed()) return verb.action();

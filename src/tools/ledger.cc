@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/plural.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "checkpoint/manifest.h"
 #include "config/parse.h"
@@ -110,23 +113,47 @@ Json rows_json(const DataLedger& ledger, const std::vector<LedgerRow>& rows) {
 
 }  // namespace
 
-DataLedger::DataLedger(const base::Path& run_folder)
-    : recipe_(recipe_in(run_folder)), folder_(run_folder), data_(train::load_data(recipe_)) {
-  const train::RunFolder run(run_folder);
-  require_fingerprints(mixture(), run);
-  if (!base::file_exists(run.metrics())) return;
-  const std::string text = base::read_file(run.metrics());
+namespace {
+
+// Calls use(record) for every complete line.
+template <class F>
+void each_record(const base::Path& path, const F& use) {
+  if (!base::file_exists(path)) return;
+  const std::string text = base::read_file(path);
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const Json record = base::parse_ordered_json(std::string_view(text).substr(at, end - at));
     at = end + 1;
     if (!record.is_object()) break;  // cut off by a crash
-    const auto step = record.value("step", int64_t{0});
+    use(record);
+  }
+}
+
+template <class T>
+T value_of(const Json& record, const char* key, T otherwise) {
+  try {
+    return record.value(key, otherwise);
+  } catch (const Json::exception&) {
+    return otherwise;  // of another type
+  }
+}
+
+}  // namespace
+
+DataLedger::DataLedger(const base::Path& run_folder)
+    : recipe_(recipe_in(run_folder)), folder_(run_folder), data_(train::load_data(recipe_)) {
+  const train::RunFolder run(run_folder);
+  require_fingerprints(mixture(), run);
+  each_record(run.metrics(), [&](const Json& record) {
+    const auto step = value_of(record, "step", int64_t{0});
     if (step != steps() + 1)
       base::fail_user("'{}' has step {} after step {}: records are missing", run.metrics().string(), step,
                       steps());
-    recorded_.push_back({record.value("tokens", int64_t{0}), record.value("skipped", false)});
-  }
+    recorded_.push_back({value_of(record, "tokens", int64_t{0}), value_of(record, "skipped", false)});
+  });
+  each_record(run.ledger(), [&](const Json& record) {
+    hashes_[value_of(record, "step", int64_t{0})] = value_of(record, "tokens_hash", std::string());
+  });
 }
 
 bool DataLedger::is_proven() const {
@@ -179,83 +206,142 @@ StepLedger DataLedger::step(int64_t number) const {
         "step {} was trained on {} labels, but its samples have {}: the run was continued with other "
         "settings, or its files do not belong together",
         number, base::thousands(recorded), base::thousands(out.labels));
+  const auto hash = hashes_.find(number);
+  if (hash == hashes_.end()) return out;
+  out.hash = hash->second;
+  if (const std::string now = fmt::format("{:016x}", data_.train.hash_of_step(number - 1)); now != out.hash)
+    base::fail_user(
+        "the tokens of step {} have changed since the run: what its samples hold now has the hash {}, what "
+        "the ranks loaded had {}. What the step was trained on cannot be told from other data",
+        number, now, base::printable(out.hash));
   return out;
 }
 
-DataLedger::Wanted DataLedger::parse_wanted(const std::string& text, bool is_document) {
-  Wanted wanted;
-  const size_t colon = text.rfind(':');
-  const std::string number = colon == std::string::npos ? text : text.substr(colon + 1);
-  if (colon != std::string::npos) wanted.set = text.substr(0, colon);
+namespace {
+
+// A number, where nothing follows it.
+std::optional<int64_t> number_of(std::string_view text) {
   int64_t value = -1;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (error != std::errc{} || end != number.data() + number.size() || value < 0)
-    base::fail_user("'{}' is neither a number nor SET:NUMBER, such as code:17", text);
-  (is_document ? wanted.document : wanted.sample) = value;
-  return wanted;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
 }
 
-std::vector<LedgerRow> DataLedger::find(const Wanted& wanted) const {
-  int64_t set = wanted.set.empty() && mixture().sets() == 1 ? 0 : -1;
+int64_t require_number(const std::string& text, const char* what, int64_t limit, const std::string& set) {
+  const std::optional<int64_t> number = number_of(text);
+  if (!number)
+    base::fail_user("'{}' is neither a number nor SET:NUMBER, such as code:17", base::printable(text));
+  if (*number >= limit)
+    base::fail_user("{} {} does not exist: '{}' has {}", what, *number, set, base::thousands(limit));
+  return *number;
+}
+
+// The files of a stream that a text means, which is a path or the last part of one.
+std::vector<int64_t> files_named(const data::StreamOptions& options, const std::string& text) {
+  std::vector<int64_t> found;
+  const base::Path path = std::filesystem::weakly_canonical(text);
+  for (size_t i = 0; i < options.files.size(); ++i)
+    if (options.files[i].string() == text || options.files[i].filename() == text ||
+        std::filesystem::weakly_canonical(options.files[i]) == path)
+      found.push_back(static_cast<int64_t>(i));
+  return found;
+}
+
+}  // namespace
+
+std::pair<int64_t, std::string> DataLedger::split_set(const std::string& text) const {
   std::vector<std::string> names;
   for (int64_t i = 0; i < mixture().sets(); ++i) {
     names.push_back(set_name(mixture(), i));
-    if (names.back() == wanted.set) set = i;
+    if (text.starts_with(names.back() + ":")) return {i, text.substr(names.back().size() + 1)};
   }
-  if (set < 0)
-    base::fail_user(
-        "{}; the run has {}",
-        wanted.set.empty() ? "name the set, as SET:NUMBER" : fmt::format("there is no set '{}'", wanted.set),
-        fmt::join(names, ", "));
-  if (mixture().set(set).is_streamed()) return find_streamed(set, wanted);
-  const data::Dataset& dataset = mixture().dataset(set);
-  const int64_t limit = wanted.sample ? dataset.size() : dataset.corpus().documents();
-  const int64_t number = wanted.sample ? *wanted.sample : *wanted.document;
-  if (number >= limit)
-    base::fail_user("{} {} does not exist: '{}' has {}", wanted.sample ? "sample" : "document", number,
-                    names[static_cast<size_t>(set)], base::thousands(limit));
-  std::vector<bool> holds(static_cast<size_t>(dataset.size()), false);
-  for (int64_t s = 0; s < dataset.size(); ++s)
-    holds[static_cast<size_t>(s)] =
-        wanted.sample
-            ? s == number
-            : std::ranges::any_of(dataset.parts(s), [&](const auto& p) { return p.document == number; });
+  if (mixture().sets() == 1 && (mixture().set(0).is_streamed() || text.find(':') == std::string::npos))
+    return {0, text};
+  const size_t colon = text.find(':');
+  base::fail_user("{}; the run has {}",
+                  colon == std::string::npos
+                      ? "name the set, as SET:NUMBER"
+                      : fmt::format("there is no set '{}'", base::printable(text.substr(0, colon))),
+                  fmt::join(names, ", "));
+}
+
+template <class F>
+std::vector<LedgerRow> DataLedger::matching(int64_t set, const F& holds) const {
   std::vector<LedgerRow> rows;
   for (int64_t step = 0; step < steps(); ++step) {
     const int64_t sequences = data_.train.position(step + 1) - data_.train.position(step);
+    std::optional<StepLedger> whole;
     for (int64_t g = 0; g < sequences; ++g) {
       const auto pick = data_.train.pick(step, g);
-      if (pick->set != set || !holds[static_cast<size_t>(pick->sample)]) continue;
-      const StepLedger whole = this->step(step + 1);
-      rows.push_back(whole.rows[static_cast<size_t>(g)]);
+      if (pick->set != set || !holds(step, g, pick->sample)) continue;
+      if (!whole) whole = this->step(step + 1);
+      rows.push_back(whole->rows[static_cast<size_t>(g)]);
     }
   }
   return rows;
 }
 
-std::vector<LedgerRow> DataLedger::find_streamed(int64_t set, const Wanted& wanted) const {
-  if (!wanted.sample)
-    base::fail_user(
-        "'{}' is streamed, and its documents have no numbers: --step lists them as FILE:LINE, and --find "
-        "takes a sample",
-        set_name(mixture(), set));
-  std::vector<LedgerRow> rows;
-  for (int64_t step = 0; step < steps(); ++step) {
-    const int64_t sequences = data_.train.position(step + 1) - data_.train.position(step);
-    for (int64_t g = 0; g < sequences; ++g)
-      if (const auto pick = data_.train.pick(step, g); pick->set == set && pick->sample == *wanted.sample)
-        rows.push_back(this->step(step + 1).rows[static_cast<size_t>(g)]);
-  }
-  return rows;
+std::vector<LedgerRow> DataLedger::find_sample(const std::string& text) const {
+  const auto [set, rest] = split_set(text);
+  const data::MixtureSet& data = mixture().set(set);
+  const int64_t number = require_number(
+      rest, "sample", data.is_streamed() ? std::numeric_limits<int64_t>::max() : data.samples(),
+      set_name(mixture(), set));
+  return matching(set, [&](int64_t, int64_t, int64_t sample) { return sample == number; });
 }
+
+std::vector<LedgerRow> DataLedger::find_document(const std::string& text) const {
+  const auto [set, rest] = split_set(text);
+  const std::string name = set_name(mixture(), set);
+  if (!mixture().set(set).is_streamed()) {
+    const data::Dataset& dataset = mixture().dataset(set);
+    const int64_t number = require_number(rest, "document", dataset.corpus().documents(), name);
+    std::vector<bool> holds(static_cast<size_t>(dataset.size()), false);
+    for (int64_t s = 0; s < dataset.size(); ++s)
+      holds[static_cast<size_t>(s)] =
+          std::ranges::any_of(dataset.parts(s), [&](const auto& p) { return p.document == number; });
+    return matching(set,
+                    [&](int64_t, int64_t, int64_t sample) { return holds[static_cast<size_t>(sample)]; });
+  }
+  const data::StreamOptions& options = mixture().set(set).streams()[0]->options();
+  const size_t colon = rest.rfind(':');
+  const auto record = colon == std::string::npos ? std::nullopt : number_of(rest.substr(colon + 1));
+  if (!record)
+    base::fail_user(
+        "'{}' is streamed, and its documents are records of files: expected FILE:LINE, as --step lists them, "
+        "such as {}:17",
+        name, options.files[0].filename().string());
+  const std::vector<int64_t> files = files_named(options, rest.substr(0, colon));
+  if (files.size() != 1)
+    base::fail_user("'{}' names {} of the {} of '{}', such as '{}'{}", base::printable(rest.substr(0, colon)),
+                    files.empty() ? "none" : "several", base::counted(options.files.size(), "file"), name,
+                    options.files[0].string(), files.empty() ? "" : ": give the whole path");
+  return matching(set, [&](int64_t step, int64_t g, int64_t) {
+    const data::MixtureSet::Found found = mixture().find(*data_.train.pick(step, g));
+    return std::ranges::any_of(found.dataset->parts(found.index), [&](const data::SamplePart& part) {
+      const data::StreamOrigin& origin = found.window->origins[static_cast<size_t>(part.document)];
+      return origin.file == files[0] && origin.record == *record;
+    });
+  });
+}
+
+namespace {
+
+std::string proof_text(const DataLedger& ledger, const StepLedger& step) {
+  if (!step.hash.empty())
+    return fmt::format("its tokens and labels have the hash of what the ranks loaded, {}", step.hash);
+  return ledger.is_proven()
+             ? "the data have the run's fingerprints, which are of all their bytes"
+             : "the data have the run's sizes, and its bytes where the fingerprints sample them: "
+               "a change of equal length elsewhere does not show";
+}
+
+}  // namespace
 
 std::string to_text(const DataLedger& ledger, const StepLedger& step) {
   return fmt::format("step {} of {}: {}, {}, as its metrics have; {}{}\n", step.step, ledger.steps(),
                      base::counted(step.rows.size(), "sequence"), base::counted(step.labels, "label"),
-                     ledger.is_proven()
-                         ? "the data have the run's fingerprints, which are of all their bytes"
-                         : "the data have the run's sizes, and its bytes where the fingerprints sample them: "
-                           "a change of equal length elsewhere does not show",
+                     proof_text(ledger, step),
                      step.was_skipped ? "\nthe step was skipped: these samples changed no weights" : "") +
          table_of(ledger, step.rows);
 }
@@ -270,6 +356,7 @@ std::string to_json(const DataLedger& ledger, const StepLedger& step) {
                               {"labels", step.labels},
                               {"skipped", step.was_skipped},
                               {"fingerprints", ledger.is_proven() ? "of all bytes" : "of samples"},
+                              {"tokens_hash", step.hash.empty() ? Json() : Json(step.hash)},
                               {"sequences", rows_json(ledger, step.rows)}},
                          2) +
          "\n";

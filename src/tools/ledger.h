@@ -1,9 +1,11 @@
-// `quintet data ledger`: which samples shaped which step of a run. Nothing is recorded while it trains: the
-// order of samples is a pure function of the recipe and its seed, so it is computed again. The data must
-// still have the fingerprints that the run wrote down, and a step the number of labels that its metrics have.
+// `quintet data ledger`: which samples shaped which step of a run. The order of samples is a pure function of
+// the recipe and its seed, so it is computed again. The data must still have the fingerprints that the run
+// wrote down, and a step the number of labels that its metrics have and the hash of ids and labels that the
+// ranks computed as they loaded them (ledger.jsonl).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +32,7 @@ struct LedgerRow {
 struct StepLedger {
   int64_t step = 0, labels = 0;
   bool was_skipped = false;  // the step changed no weights
+  std::string hash;          // of all ids and labels, as the run recorded it; empty: it did not
   std::vector<LedgerRow> rows;
 };
 
@@ -46,29 +49,32 @@ class DataLedger {
   // token files of more than 256 MiB, cover a sample of the bytes only.
   bool is_proven() const;
 
-  // UserError unless the run has done the step and its metrics have as many labels.
+  // UserError unless the run has done the step, its metrics have as many labels, and the ids and labels have
+  // the hash that was recorded.
   StepLedger step(int64_t number) const;
 
-  struct Wanted {
-    std::string set;  // may be empty when there is only one
-    std::optional<int64_t> sample, document;
-  };
-  // "17", "code:17".
-  static Wanted parse_wanted(const std::string& text, bool is_document);
-  // All sequences of the run so far that hold the sample, or a part of the document.
-  std::vector<LedgerRow> find(const Wanted& wanted) const;
+  // All sequences of the run so far that hold a sample ("17", "code:17" with several sets).
+  std::vector<LedgerRow> find_sample(const std::string& text) const;
+  // The same for any part of a document: a number as well, or, of a stream, a record: "FILE:LINE",
+  // "code:FILE:LINE", where FILE is a path or the last part of one.
+  std::vector<LedgerRow> find_document(const std::string& text) const;
 
  private:
   struct Recorded {
     int64_t tokens = 0;
     bool skipped = false;
   };
+  // A set, and the rest of the text that names it.
+  std::pair<int64_t, std::string> split_set(const std::string& text) const;
   LedgerRow row(int64_t step, int64_t sequence) const;
-  std::vector<LedgerRow> find_streamed(int64_t set, const Wanted& wanted) const;
+  // The sequences of a set that `holds` accepts.
+  template <class F>
+  std::vector<LedgerRow> matching(int64_t set, const F& holds) const;
   config::Recipe recipe_;
   base::Path folder_;
   train::RunData data_;
   std::vector<Recorded> recorded_;
+  std::map<int64_t, std::string> hashes_;  // by step, 1-based
 };
 
 std::string to_text(const DataLedger& ledger, const StepLedger& step);

@@ -47,6 +47,7 @@ namespace {
 
 constexpr double kNanosPerSecond = 1e9;
 constexpr int64_t kMeasuringSteps = 2;  // see Rank::measures
+constexpr size_t kHashedTogether = 64;  // steps whose hashes one message sums
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 constexpr observe::LineFormat kWarning{.style = observe::Style::Warning};
 
@@ -70,7 +71,8 @@ class RankLoop {
         first_(world.rank().value == 0),
         ramp_(recipe_),
         alarm_(recipe_.parallel.ep),
-        metrics_(folder_.metrics()) {}
+        metrics_(folder_.metrics()),
+        ledger_(folder_.ledger()) {}
 
   RunResult run() {
     start();
@@ -126,7 +128,12 @@ class RankLoop {
         [this](const std::string& line) { say(line); },
         options_.files != nullptr ? *options_.files : base::FileSystem::real(),
         staged ? program::saved_bytes(rank_->compiled().program) : 0);
-    if (first_) checkpoints_->set_before_commit([this] { metrics_.sync(); });
+    rank_->hash_inputs();
+    if (first_)
+      checkpoints_->set_before_commit([this] {
+        metrics_.sync();
+        ledger_.sync();
+      });
     checkpoints_->set_ending(options_.ending);
     if (peers)
       peers_.emplace(*rank_, world_, peer_copies_, ranks_here_, checkpoints_->peer_staging(),
@@ -210,6 +217,7 @@ class RankLoop {
     folder_.begin(recipe_, start_.existing);
     base::remove_file(folder_.summary());
     metrics_.open(start_.step());
+    ledger_.open(start_.step());
     writes_ = true;
     base::write_file_atomically(folder_.facts(),
                                 with_origin(run_json_, start_, options_.load, folder_.facts()));
@@ -410,6 +418,7 @@ class RankLoop {
     begin_ns_ = end_ns;  // of the step in flight
     step_seconds_ = seconds;
     ++step_;
+    hashes_.push_back(rank_->take_input_hash(step_ - 1));
     skipped_in_row_ = step.skipped ? step.skipped_in_row : 0;
     account(step, seconds);
     if (first_ && options_.on_step) options_.on_step(number, step);
@@ -445,6 +454,7 @@ class RankLoop {
               recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""),
           kWarning);
 
+    if (hashes_.size() == kHashedTogether) record_hashes();
     if (evaluation_due_) return;
     if (is_checked(number)) rank_->check_replicas();
     if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps)) {
@@ -453,6 +463,7 @@ class RankLoop {
     }
     agree_on_next();
     if (is_copied(number) && started_ == step_ && is_running()) {
+      record_hashes();
       places_ = gather_places(world_, data_, data_.train.position(step_));
       peers_->copy(step_, base::json_text(to_json(run_state())));
     }
@@ -460,8 +471,31 @@ class RankLoop {
     if (is_saved(number) && started_ == step_ && step_ < recipe_.run.steps && is_running()) save_checkpoint();
   }
 
+  // Collective: the hashes of the ids and labels of the last steps, which every rank has a part of, are
+  // added up and recorded. A run that is killed before it does starts at a checkpoint before these steps.
+  void record_hashes() {
+    // Halves, whose sums do not overflow.
+    std::vector<int64_t> halves;
+    for (const uint64_t hash : hashes_) {
+      halves.push_back(static_cast<int64_t>(hash & 0xFFFFFFFFu));
+      halves.push_back(static_cast<int64_t>(hash >> 32));
+    }
+    if (!halves.empty())
+      world_.world().all_reduce(halves.data(), std::ssize(halves), DType::I64, comm::ReduceOp::Sum);
+    for (size_t i = 0; first_ && i < hashes_.size(); ++i) {
+      const uint64_t sum =
+          (static_cast<uint64_t>(halves[2 * i + 1]) << 32) + static_cast<uint64_t>(halves[2 * i]);
+      observe::Record record;
+      record.set("step", step_ - static_cast<int64_t>(hashes_.size() - 1 - i));
+      record.set("tokens_hash", fmt::format("{:016x}", sum));
+      if (const std::string warning = ledger_.append(record); !warning.empty()) say(warning, kWarning);
+    }
+    hashes_.clear();
+  }
+
   void save_checkpoint() {
     save_at_.reset();
+    record_hashes();
     places_ = gather_places(world_, data_, data_.train.position(step_));
     guard_save([&] { checkpoints_->save(step_, older()); });
   }
@@ -586,6 +620,7 @@ class RankLoop {
 
   void finish() {
     progress_.reset();
+    record_hashes();
     if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
     if (peers_) peers_->finish();
     if (first_) result_.summary.auto_seconds = checkpoints_->auto_seconds();
@@ -604,7 +639,8 @@ class RankLoop {
     if (first_ && !was_complete())
       guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
     if (const std::string damage = stream_damage(data_); !damage.empty()) say("data: " + damage, kWarning);
-    if (const std::string what = metrics_.incomplete(); !what.empty()) report_incomplete(what);
+    for (const RunMetrics* file : {&metrics_, &ledger_})
+      if (const std::string what = file->incomplete(); !what.empty()) report_incomplete(what);
     world_.world().barrier();
   }
 
@@ -661,7 +697,8 @@ class RankLoop {
 
   LoadAlarm alarm_;
   NoiseScale noise_;
-  RunMetrics metrics_;
+  RunMetrics metrics_, ledger_;
+  std::vector<uint64_t> hashes_;  // of the last steps, this rank's parts (Rank::take_input_hash)
   bool writes_ = false;           // rank 0, once it has taken the folder
   bool has_noted_saved_ = false;  // see RunFolder::note_saved
   std::optional<Rank> rank_;

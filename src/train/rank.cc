@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -44,6 +45,25 @@ void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows
   if (input.spec.kind == InputKind::NextIds) batch.next_ids = span;
   if (input.spec.kind == InputKind::NextLabels) batch.next_labels = span;
   if (input.spec.kind == InputKind::TokenTypes) batch.token_types = span;
+}
+
+bool is_token(graph::InputKind kind) {
+  using graph::InputKind;
+  return kind == InputKind::Ids || kind == InputKind::Labels || kind == InputKind::NextIds ||
+         kind == InputKind::NextLabels;
+}
+
+// Adds the position after each range.
+void add_next(std::vector<data::PositionRange>& ranges, int64_t seq_len) {
+  std::vector<data::PositionRange> wider;
+  for (const data::PositionRange& range : ranges) {
+    const int64_t end = std::min(range.begin + range.length + 1, seq_len);
+    if (!wider.empty() && wider.back().begin + wider.back().length >= range.begin)
+      wider.back().length = end - wider.back().begin;
+    else
+      wider.push_back({range.begin, end - range.begin});
+  }
+  ranges = std::move(wider);
 }
 
 }  // namespace
@@ -99,6 +119,15 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
+  const program::Program& p = compiled_->program;
+  int64_t widest = 0;  // context ranks whose rows an input of tokens has
+  for (const program::InputPlace& input : p.inputs)
+    if (is_token(input.spec.kind)) widest = std::max<int64_t>(widest, input.spec.rows.ranks);
+  takes_tokens_ = widest > 0;
+  own_ = positions_of_ranks(1);
+  loaded_ = positions_of_ranks(widest);
+  if (takes(graph::InputKind::NextIds) || takes(graph::InputKind::NextLabels))
+    add_next(loaded_, recipe.data.seq_len);
   create_replica_groups();
   if (options.draw) draw_weights([](const auto&, const auto&) { return true; });
   if (!options.infer && !options.serving) set_loss_scale(recipe.precision.first_loss_scale());
@@ -214,27 +243,81 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     data::MicroBatch out;
     for (const exec::InputRows& input : inputs) set_rows(out, input, rows, route_columns_);
+    out.wanted = loaded_;
     batches.fill(step, micro, dp_index_, out);
+    for (const bool labels : {false, true}) {
+      data::MicroBatch row;
+      (labels ? row.labels : row.ids) = labels ? out.labels : out.ids;
+      if (!(labels ? hashes_labels_ : hashes_ids_) || (row.ids.empty() && row.labels.empty())) continue;
+      const uint64_t hash = batches.hash_of(step, micro, dp_index_, row, own_);
+      const std::lock_guard lock(hashes_mutex_);
+      hashes_[step][{micro, labels}] = hash;  // a program may load a row again
+    }
   };
+}
+
+bool Rank::takes(graph::InputKind kind) const {
+  return std::ranges::any_of(compiled_->program.inputs,
+                             [&](const program::InputPlace& input) { return input.spec.kind == kind; });
+}
+
+// The positions of a sequence that `count` context ranks have, this one among them; none with all ranks.
+std::vector<data::PositionRange> Rank::positions_of_ranks(int64_t count) const {
+  const int64_t ranks = compiled_->layout.context.ranks;
+  if (count == 0 || count == ranks) return {};
+  const base::RowOrder order{.seq_len = recipe_.data.seq_len,
+                             .sequences = 1,
+                             .ranks = ranks,
+                             .first = cp_index_ / count * count,
+                             .count = count};
+  std::vector<data::PositionRange> positions;
+  for (int64_t i = 0; i < order.runs(); ++i)
+    positions.push_back({order.run(0, i).position, order.run(0, i).length});
+  return positions;
+}
+
+void Rank::hash_inputs() {
+  // Tensor-parallel ranks load the same rows: the first rank that has them is the one.
+  const std::array<int64_t, 4> mine = {dp_index_, cp_index_, takes(graph::InputKind::Ids),
+                                       takes(graph::InputKind::Labels)};
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(world_.size()));
+  world_.world().all_gather(mine.data(), all.data(), std::ssize(mine), DType::I64);
+  const auto is_first = [&](size_t flag) {
+    for (size_t at = 0; at < all.size(); at += mine.size())
+      if (all[at] == mine[0] && all[at + 1] == mine[1] && all[at + flag] != 0)
+        return at == mine.size() * static_cast<size_t>(world_.rank().value);
+    return false;
+  };
+  hashes_ids_ = is_first(2);
+  hashes_labels_ = is_first(3);
+}
+
+uint64_t Rank::take_input_hash(int64_t step) {
+  const std::lock_guard lock(hashes_mutex_);
+  uint64_t sum = 0;
+  for (const auto& [row, hash] : hashes_[step]) sum += hash;
+  hashes_.erase(hashes_.begin(), hashes_.upper_bound(step));
+  return sum;
 }
 
 void Rank::start_step(int64_t step, const data::Batches& batches) {
   const exec::Inputs now{in_row_order(load_of(step, batches)), &batches, step};
   const exec::Inputs next{in_row_order(load_of(step + 1, batches)), &batches, step + 1};
   // The next step is loaded while this one runs; the disk works one step ahead of that.
-  if (step + kReadAhead < recipe_.run.steps) batches.will_read(step + kReadAhead, dp_index_);
-  start_step(step, now, &next, batches.count_labels(step, dp_index_));
+  if (takes_tokens_ && step + kReadAhead < recipe_.run.steps)
+    batches.will_read(step + kReadAhead, dp_index_, loaded_);
+  start_step(step, now, &next, batches.count_labels(step, dp_index_, own_));
 }
 
 void Rank::start_step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
                            int64_t valid_tokens) {
   const exec::Inputs now{in_row_order(load_of(step)), this, step};
   const exec::Inputs next{in_row_order(load_of(step + 1)), this, step + 1};
-  start_step(step, now, &next, valid_tokens);
+  start_step(step, now, &next, own_part(valid_tokens));
 }
 
 StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens) {
-  start_step(step, {.load = in_row_order(load)}, nullptr, valid_tokens);
+  start_step(step, {.load = in_row_order(load)}, nullptr, own_part(valid_tokens));
   return finish_step();
 }
 
@@ -247,10 +330,9 @@ const program::Expanded& Rank::program_of(int64_t step) const {
   base::fail_internal("no program for a step of {} micro-batches", accumulation);
 }
 
-void Rank::set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens) {
+void Rank::set_step_scalars(int64_t step, int64_t micro_batches, int64_t own_labels) {
   exec::Executor& e = *executor_;
-  // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
-  e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
+  e.set_scalar(scalars::kCount, static_cast<double>(own_labels));
   e.set_scalar(scalars::kLearningRate,
                optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_) *
                    optim::batch_factor(recipe_.optimizer.lr_scaling, ramp_.at(step).global));
@@ -272,8 +354,8 @@ void Rank::set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_t
 }
 
 void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
-                      int64_t valid_tokens) {
-  set_step_scalars(step, ramp_.at(step).accumulation, valid_tokens);
+                      int64_t own_labels) {
+  set_step_scalars(step, ramp_.at(step).accumulation, own_labels);
   if (measures(step)) executor_->begin_measuring(measured_rounds_[ramp_.at(step).accumulation]);
   const program::Expanded& program = program_of(step);
   traffic_->ran(program);
@@ -322,7 +404,7 @@ GradientNorm Rank::measure_gradient(int64_t step, const data::Batches& batches) 
   while (i < variants.size() && !variants[i].measures) ++i;
   QUINTET_CHECK(i < variants.size(), "the program has no variant that measures gradients");
   const int micro_batches = variants[i].micro_batches;
-  set_step_scalars(step, micro_batches, batches.count_labels(step, dp_index_, micro_batches));
+  set_step_scalars(step, micro_batches, batches.count_labels(step, dp_index_, micro_batches, own_));
   exec::Executor& e = *executor_;
   traffic_->ran(compiled_->variants[i]);
   e.run(compiled_->variants[i], in_row_order(load_of(step, batches)));
@@ -399,12 +481,12 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
     // Before the run, so that its streams need not wait for the batch to read the count.
-    e.set_scalar(scalars::kCount,
-                 cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0);
+    e.set_scalar(scalars::kCount, static_cast<double>(batches.count_labels(batch, dp_index_, own_)));
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
       for (const exec::InputRows& input : inputs) set_rows(out, input, rows, route_columns_);
+      out.wanted = loaded_;
       batches.fill(batch, 0, dp_index_, out);
     };
     traffic_->ran(compiled_->evaluate);

@@ -7,8 +7,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "compiler/compile.h"
@@ -87,8 +89,14 @@ class Rank {
         !in_flight_.empty() && (measures(in_flight_.back()) || measures(in_flight_.back() + 1));
     return executor_->runs_ahead() && !measuring && !reads_counts;
   }
-  // Fills this rank's micro-batches of a step. The result refers to `this` and to `batches`.
+  // Fills this rank's micro-batches of a step, reading only what its program takes: with context
+  // parallelism, the ids and labels of its own positions. The result refers to `this` and to `batches`.
   exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
+  // Collective: from now on the inputs of steps are hashed as they are loaded, each position of the global
+  // batch by one rank. At the start, where no step is in flight.
+  void hash_inputs();
+  // This rank's part of Batches::hash_of_step for a step that is finished, once. Earlier steps are forgotten.
+  uint64_t take_input_hash(int64_t step);
   // A step on the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of valid
   // labels in all micro-batches of this data-parallel rank.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
@@ -206,8 +214,13 @@ class Rank {
   int64_t columns_of(const graph::InputSpec& spec) const {
     return spec.kind == graph::InputKind::Routes ? route_columns_ : 1;
   }
-  void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
-  void set_step_scalars(int64_t step, int64_t micro_batches, int64_t valid_tokens);
+  std::vector<data::PositionRange> positions_of_ranks(int64_t count) const;
+  bool takes(graph::InputKind kind) const;
+  // `own_labels`: valid labels among this rank's positions. Context-parallel ranks add theirs.
+  void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t own_labels);
+  void set_step_scalars(int64_t step, int64_t micro_batches, int64_t own_labels);
+  // Of labels that are counted over whole sequences.
+  int64_t own_part(int64_t valid_tokens) const { return cp_index_ == 0 ? valid_tokens : 0; }
   // The program of a step; by batch.ramp, it depends on the step.
   const program::Expanded& program_of(int64_t step) const;
   // The first two steps with each size of batch measure the memory that is actually touched: a smaller batch
@@ -234,6 +247,14 @@ class Rank {
   double loss_scale_ = 1;          // of the next step
   bool sets_up_ = true;            // no step has ended: waits last up to run.setup_timeout
   int dp_index_ = 0, cp_index_ = 0;
+  // Of every sequence: the positions that this rank trains on, and those whose ids and labels it loads. None:
+  // all of them.
+  std::vector<data::PositionRange> own_, loaded_;
+  bool takes_tokens_ = false;  // the program takes ids or labels
+  bool hashes_ids_ = false, hashes_labels_ = false;
+  std::mutex hashes_mutex_;  // the thread that loads inputs is not always the one that finishes steps
+  // Of steps in flight, by micro-batch and whether it is that of the labels.
+  std::map<int64_t, std::map<std::pair<int, bool>, uint64_t>> hashes_;
   std::map<int64_t, int> measured_rounds_;  // by micro-batches of the step
 };
 

@@ -43,7 +43,7 @@ void require_in_place(const std::string& file, const std::string& run_dir) {
 }
 
 std::vector<base::Path> RunFolder::results() const {
-  return {metrics(), facts(), summary(), timeline(), schedule(), trace(), report()};
+  return {metrics(), ledger(), facts(), summary(), timeline(), schedule(), trace(), report()};
 }
 
 void RunFolder::require_free(Existing existing) const {

@@ -1,6 +1,6 @@
-// The output folder of a run: recipe.toml, run.json, metrics.jsonl, timeline.json, summary.json, checkpoints
-// (room checkpoint), trace.json, report.html (written by the tool), and schedule.txt when the recipe uses a
-// schedule file. See docs/formats/run_folder.md.
+// The output folder of a run: recipe.toml, run.json, metrics.jsonl, ledger.jsonl, timeline.json,
+// summary.json, checkpoints (room checkpoint), trace.json, report.html (written by the tool), and
+// schedule.txt when the recipe uses a schedule file. See docs/formats/run_folder.md.
 #pragma once
 
 #include <array>
@@ -60,6 +60,7 @@ class RunFolder {
   const base::Path& path() const { return path_; }
   base::Path recipe_file() const { return path_ / "recipe.toml"; }
   base::Path metrics() const { return path_ / "metrics.jsonl"; }
+  base::Path ledger() const { return path_ / "ledger.jsonl"; }
   base::Path facts() const { return path_ / "run.json"; }
   base::Path summary() const { return path_ / "summary.json"; }
   base::Path trace() const { return path_ / "trace.json"; }

@@ -283,7 +283,12 @@ TEST(Ledger, ListsWhatEveryStepWasTrainedOn) {
       EXPECT_NE(std::search(ids.begin(), ids.end(), named.begin(), named.end()), ids.end());
     }
   }
-  EXPECT_CONTAINS(to_text(ledger, ledger.step(2)), "fingerprints, which are of all their bytes");
+  EXPECT_CONTAINS(to_text(ledger, ledger.step(2)),
+                  "have the hash of what the ranks loaded, " + ledger.step(2).hash);
+  // A run of an older version has none.
+  base::remove_file(run.run_folder().ledger());
+  const tools::DataLedger older(run.run_dir());
+  EXPECT_CONTAINS(to_text(older, older.step(2)), "fingerprints, which are of all their bytes");
   EXPECT_EQ(positions.size(), 48U);
   EXPECT_EQ(*positions.rbegin(), 47);
   EXPECT_CONTAINS(user_error([&] { ledger.step(7); }), "step 7 is not one of the 6");
@@ -291,14 +296,14 @@ TEST(Ledger, ListsWhatEveryStepWasTrainedOn) {
   // Finding inverts listing.
   const tools::LedgerRow wanted = ledger.step(4).rows[3];
   const std::string set = ledger.mixture().set(wanted.set).name;
-  const auto by_sample =
-      ledger.find(tools::DataLedger::parse_wanted(set + ":" + std::to_string(wanted.sample), false));
+  const auto by_sample = ledger.find_sample(set + ":" + std::to_string(wanted.sample));
   EXPECT_TRUE(std::ranges::any_of(by_sample, [&](const auto& r) { return r.position == wanted.position; }));
-  const auto by_document = ledger.find(
-      tools::DataLedger::parse_wanted(set + ":" + std::to_string(wanted.parts[0].document), true));
+  const auto by_document = ledger.find_document(set + ":" + std::to_string(wanted.parts[0].document));
   EXPECT_TRUE(std::ranges::any_of(by_document, [&](const auto& r) { return r.position == wanted.position; }));
-  EXPECT_CONTAINS(user_error([&] { ledger.find(tools::DataLedger::parse_wanted("5", false)); }), "x, y");
-  EXPECT_CONTAINS(user_error([&] { tools::DataLedger::parse_wanted("five", false); }), "neither a number");
+  EXPECT_CONTAINS(user_error([&] { ledger.find_sample("5"); }), "x, y");
+  EXPECT_CONTAINS(user_error([&] { ledger.find_sample("z:5"); }), "there is no set 'z'");
+  EXPECT_CONTAINS(user_error([&] { ledger.find_sample("x:five"); }), "neither a number");
+  EXPECT_CONTAINS(user_error([&] { ledger.find_document("x:99999"); }), "does not exist");
 }
 
 TEST(Ledger, RefusesOtherDataAndOtherRecords) {
@@ -314,10 +319,51 @@ TEST(Ledger, RefusesOtherDataAndOtherRecords) {
                   "labels, but its samples have");
   std::ofstream(metrics) << records;
   EXPECT_EQ(tools::DataLedger(run.run_dir()).step(1).rows.size(), 8U);
+  // The hash that the ranks computed is of the step's tokens.
+  const base::Path hashes = run.run_folder().ledger();
+  const std::string before = base::read_file(hashes);
+  std::string other = before;
+  char& digit = other[other.find("\"tokens_hash\": \"") + 16];
+  digit = digit == '0' ? '1' : '0';
+  std::ofstream(hashes) << other;
+  EXPECT_CONTAINS(user_error([&] { tools::DataLedger(run.run_dir()).step(1); }),
+                  "the tokens of step 1 have changed since the run");
+  EXPECT_EQ(tools::DataLedger(run.run_dir()).step(2).rows.size(), 8U);
+  std::ofstream(hashes) << before << "{\"step\": \"7\"}\n[1]\n{\"st";
+  EXPECT_EQ(tools::DataLedger(run.run_dir()).step(1).rows.size(), 8U);
   std::string lines = base::read_file(run / "y.jsonl");
   lines[12] = lines[12] == 'q' ? 'r' : 'q';
   std::ofstream(run / "y.jsonl") << lines;
   EXPECT_CONTAINS(user_error([&] { tools::DataLedger ledger(run.run_dir()); }), "the data have changed");
+}
+
+// Whatever rank loads which tokens: all layouts record the same hash for each step, also where a run
+// continues in another one.
+TEST(Ledger, HashesOfTokensDoNotDependOnTheLayout) {
+  const Sets cp = {"parallel.cp=2", "parallel.dp_shard=1", "parallel.tp=1",
+                   "parallel.sequence_parallel=false", "parallel.zero=0"};
+  const std::vector<Sets> models = {{},
+                                    {"model.mtp.layers=1"},
+                                    {"data.balance=true", "data.packing=\"best-fit\""},
+                                    {"model.family=\"bert\"", "model.kv_heads=4", "model.max_positions=32"}};
+  for (const Sets& model : models) {
+    const auto hashes = [&](const Sets& sets, const train::RunOptions& first = {}) {
+      const SmallRun run;
+      const Sets all = kF64 + model + Sets{"data.validation_fraction=0"};
+      if (first.on_step) {
+        run.train(all, first);
+        run.train(all + sets);
+      } else {
+        run.train(all + sets);
+      }
+      return base::read_file(run.run_folder().ledger());
+    };
+    const std::string one = hashes(test::kOneRank);
+    EXPECT_EQ(std::ranges::count(one, '\n'), 6) << one;
+    EXPECT_EQ(hashes({}), one);
+    EXPECT_EQ(hashes(cp + Sets{"parallel.pp=2"}, test::stopped_after(3)), one);
+    EXPECT_EQ(hashes(cp + Sets{"parallel.cp=4", "batch.micro=4"}), one);
+  }
 }
 
 // ---- packing: the same mathematics as separate documents

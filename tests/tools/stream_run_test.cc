@@ -306,13 +306,55 @@ TEST(StreamRun, TheLedgerNamesRecords) {
       EXPECT_EQ(named, std::string(trained.begin(), trained.end()));
     }
   }
-  // Files are known by their ends: the ledger does not say more than that.
-  EXPECT_CONTAINS(to_text(ledger, ledger.step(3)), "a change of equal length elsewhere does not show");
+  EXPECT_CONTAINS(to_text(ledger, ledger.step(3)), "have the hash of what the ranks loaded");
   const tools::LedgerRow wanted = ledger.step(3).rows[2];
-  const auto found = ledger.find(tools::DataLedger::parse_wanted(std::to_string(wanted.sample), false));
+  const auto found = ledger.find_sample(std::to_string(wanted.sample));
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].position, wanted.position);
-  EXPECT_CONTAINS(user_error([&] { ledger.find(tools::DataLedger::parse_wanted("3", true)); }), "FILE:LINE");
+
+  // Finding a record inverts listing it, by its path or its name.
+  for (const std::string& source :
+       {wanted.sources[0], wanted.sources[0].substr(wanted.sources[0].rfind('/') + 1)}) {
+    std::set<int64_t> positions;
+    for (const tools::LedgerRow& row : ledger.find_document(source)) {
+      EXPECT_EQ(std::ranges::count(row.sources, wanted.sources[0]), 1) << row.sequence;
+      positions.insert(row.position);
+    }
+    std::set<int64_t> listed;
+    for (int64_t number = 1; number <= 6; ++number)
+      for (const tools::LedgerRow& row : ledger.step(number).rows)
+        if (std::ranges::count(row.sources, wanted.sources[0]) > 0) listed.insert(row.position);
+    EXPECT_EQ(positions, listed);
+    EXPECT_TRUE(listed.contains(wanted.position));
+  }
+  EXPECT_TRUE(ledger.find_document("s0.jsonl:99999").empty());
+  EXPECT_CONTAINS(user_error([&] { ledger.find_document("3"); }), "expected FILE:LINE");
+  EXPECT_CONTAINS(user_error([&] { ledger.find_document("nothere.jsonl:3"); }), "names none of the 4 files");
+}
+
+// The middle of a file is in no fingerprint of a stream, but the tokens that a step was trained on are in its
+// hash.
+TEST(StreamRun, TheLedgerNoticesAChangeInTheMiddleOfAFile) {
+  const StreamRun run;
+  for (int shard = 0; shard < 4; ++shard) {  // longer than what is in the fingerprint
+    std::string lines;
+    for (int d = 0; d < 300; ++d)
+      lines += fmt::format("{{\"text\": \"shard {} line {:03}\", \"more\": \"{}\"}}\n", shard, d,
+                           std::string(1000, 'x'));
+    base::write_file_atomically(run.shard_file(shard), lines);
+  }
+  run.train(run.sets());
+  const auto row = [&] { return tools::DataLedger(run.run_dir()).step(5).rows[4]; };
+  const std::string source = row().sources[0];
+  const base::Path file = source.substr(0, source.rfind(':'));
+  std::string lines = base::read_file(file);
+  const size_t line = static_cast<size_t>(std::stoi(source.substr(source.rfind(':') + 1)) - 1);
+  const size_t at = line * (lines.size() / 300) + 12;
+  ASSERT_GT(at, 4096U);
+  ASSERT_LT(at, lines.size() - 4096);
+  lines[at] = 'S';
+  base::write_file_atomically(file, lines);
+  EXPECT_CONTAINS(user_error(row), "the tokens of step 5 have changed since the run");
 }
 
 TEST(StreamPlaces, TheFurthestOfAllProcessesIsKept) {
