@@ -219,12 +219,17 @@ void require_effect(const config::Recipe& recipe) {
 
 // ---- the order of samples
 
-// What a curriculum sorts samples by: their labels, or the number of their first document.
-std::vector<double> ranks_of(const config::Curriculum& curriculum, const data::Dataset& dataset) {
+// What a curriculum sorts samples by: their labels (with masked tokens, which differ from epoch to epoch,
+// their tokens), or the number of their first document.
+std::vector<double> ranks_of(const config::Recipe& recipe, const data::Dataset& dataset) {
+  const config::Curriculum& curriculum = recipe.data.curriculum;
   std::vector<double> ranks(static_cast<size_t>(dataset.size()));
   if (curriculum.by == "length") {
-    for (size_t i = 0; i < ranks.size(); ++i)
-      ranks[i] = static_cast<double>(dataset.valid_labels(static_cast<int64_t>(i)));
+    const bool masked = recipe.model.family == config::Family::Bert;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const auto sample = static_cast<int64_t>(i);
+      ranks[i] = static_cast<double>(masked ? dataset.inputs(sample) : dataset.valid_labels(sample));
+    }
     return ranks;
   }
   const std::vector<double> column = data::read_npy_numbers(curriculum.by);
@@ -252,7 +257,7 @@ data::Sampler sampler_of(const config::Recipe& recipe, const data::Dataset& data
   if (curriculum.by.empty()) return sampler;
   if (dataset.size() > int64_t{1} << 32)
     base::fail_user("a curriculum of {} sequences is too long: at most 2^32 are supported", dataset.size());
-  const std::vector<double> ranks = ranks_of(curriculum, dataset);
+  const std::vector<double> ranks = ranks_of(recipe, dataset);
   auto order = std::make_shared<std::vector<uint32_t>>(ranks.size());
   std::iota(order->begin(), order->end(), 0U);
   std::ranges::stable_sort(*order, {}, [&](uint32_t i) { return ranks[i]; });

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "data/foreign_file.h"
 #include "generate/source.h"
@@ -67,6 +68,25 @@ TEST(EncoderRun, BytesHaveAMaskOfTheirOwn) {
   }
   EXPECT_CONTAINS(user_error([&] { train::load_data(run.recipe(kBert + Sets{"data.mlm.mask=\"a\""})); }),
                   "the byte tokenizer has no token \"a\"; its mask is id 256");
+}
+
+// What is masked differs from epoch to epoch, so a curriculum goes by the tokens of a sequence.
+TEST(EncoderRun, ACurriculumGoesByLength) {
+  const SmallRun run;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "{\"text\": \"" + std::string(1 + (7 * i) % 29, 'a') + "\"}\n";
+  base::write_file_atomically(run / "lines.jsonl", lines);
+  const train::RunData data = train::load_data(run.recipe(
+      kBert + Sets{"data.path=\"" + (run / "lines.jsonl").string() + "\"", "data.packing=\"best-fit\"",
+                   "data.validation_fraction=0", "data.curriculum.by=\"length\""}));
+  int64_t before = 0;
+  std::set<int64_t> lengths;
+  for (int64_t g = 0; g < data.train.mixture().samples(); ++g) {
+    const int64_t length = data.train.mixture().dataset(0).inputs(data.train.mixture().at(g)->sample);
+    EXPECT_GE(length, before);
+    lengths.insert(before = length);
+  }
+  EXPECT_GT(lengths.size(), 1U);
 }
 
 TEST(EncoderRun, ATokenizerNeedsTheMask) {
