@@ -104,6 +104,7 @@ constexpr ErrorOrigin kOrigins[] = {
     {"tokenizer/train", "Q2306"},
     {"tools/", "Q2026"},
     {"tools/bench_checkpoint", "Q2010"},
+    {"tools/check_tokens", "Q2233"},
     {"tools/checkpoints", "Q2401"},
     {"tools/ledger", "Q2230"},
     {"tools/model_files", "Q2504"},

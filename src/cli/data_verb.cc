@@ -1,5 +1,6 @@
 // `quintet data`: questions about data. Each subcommand adds itself to the group and gives its action.
 #include "base/error.h"
+#include "cli/data_check_verb.h"
 #include "cli/data_show_verb.h"
 #include "cli/number.h"
 #include "cli/verbs.h"
@@ -58,7 +59,7 @@ Verb add_data(CLI::App& app) {
       app.add_subcommand("data", "look at training data, and at which data shaped which step");
   command->require_subcommand(1);
   auto verbs = std::make_shared<std::vector<Verb>>(
-      std::vector<Verb>{add_data_show(*command), add_ledger(*command)});
+      std::vector<Verb>{add_data_show(*command), add_data_check(*command), add_ledger(*command)});
   return {command, [verbs] {
             for (const Verb& verb : *verbs)
               if (verb.command->parsed()) return verb.action();

@@ -147,6 +147,11 @@ constexpr ProblemCode kRows[] = {
         "for the samples and tokens that the run trains on; otherwise rows would go to the experts of other "
         "tokens.",
         "Record the choices again with 'quintet routes', for this recipe and all of its steps."),
+    row("Q2233", "data check gets token files",
+        "'quintet data check' reads token files (.bin, .npy, prepared data, folders of them) and writes "
+        "checksums beside those that have none, into a file that must not be another one.",
+        "Name token files. Move a file away that has the name of the checksums: that of the tokens with "
+        ".json."),
 
     // ---- Q23: tokenizers
     row("Q2301", "tokenizer.json can be used",

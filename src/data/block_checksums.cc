@@ -60,8 +60,13 @@ std::vector<uint64_t> BlockSummer::finish() {
   return std::move(sums_);
 }
 
-BlockChecksums::BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums)
-    : name_(std::move(name)), bytes_(bytes), sums_(std::move(sums)), verified_(sums_.size()) {
+BlockChecksums::BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums,
+                               std::string remedy)
+    : name_(std::move(name)),
+      remedy_(std::move(remedy)),
+      bytes_(bytes),
+      sums_(std::move(sums)),
+      verified_(sums_.size()) {
   const size_t blocks = (bytes_.size() + kChecksumBlock - 1) / kChecksumBlock;
   if (sums_.size() != blocks)
     base::fail_user(
@@ -88,9 +93,8 @@ void BlockChecksums::verify(int64_t begin, int64_t end) const {
     if (seen != expected)
       config::fail_coded(
           config::kDataIsSound,
-          "'{}' is damaged: block {} of {} (bytes {} to {}) has checksum {:016x}, expected {:016x}; copy the "
-          "file again, or write it again with 'quintet prepare'",
-          name_, block, sums_.size(), first, first + part.size() - 1, seen, expected);
+          "'{}' is damaged: block {} of {} (bytes {} to {}) has checksum {:016x}, expected {:016x}; {}",
+          name_, block, sums_.size(), first, first + part.size() - 1, seen, expected, remedy_);
     done.store(true, std::memory_order_relaxed);
   }
 }
@@ -107,16 +111,32 @@ void verify_mask(const base::Path& prefix, std::span<const std::byte> mask) {
         prefix.string(), seen, manifest);
 }
 
-std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
-                                                            std::span<const std::byte> bin) {
+std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix, const std::string& file,
+                                                            std::span<const std::byte> tokens,
+                                                            int64_t vocab) {
   const auto [manifest, json] = manifest_of(prefix);
   if (!json.is_object() || !json.contains("block_xxh3")) return nullptr;  // somebody else's file
   const nlohmann::json& sums = json.at("block_xxh3");
   if (!sums.is_string() || json.value("block_bytes", nlohmann::json()) != kChecksumBlock)
     base::fail_user("'{}' is damaged: \"block_xxh3\" must be a string, and \"block_bytes\" {}", manifest,
                     kChecksumBlock);
-  return std::make_shared<const BlockChecksums>(prefix.string() + ".bin", bin,
-                                                sums_of_text(sums.get<std::string>(), manifest));
+  std::vector<uint64_t> list = sums_of_text(sums.get<std::string>(), manifest);
+  if (!json.contains("largest_id"))
+    return std::make_shared<const BlockChecksums>(file, tokens, std::move(list));
+  const nlohmann::json& largest = json.at("largest_id");
+  if (!largest.is_number_unsigned())
+    base::fail_user("'{}' is damaged: \"largest_id\" must be a number", manifest);
+  if (const auto id = largest.get<uint64_t>(); id >= static_cast<uint64_t>(vocab))
+    config::fail_coded(
+        config::kDataIsSound,
+        "'{}' contains ids up to {} (so '{}' says), which are outside the vocabulary of {} (ids 0 "
+        "to {}): name the tokenizer that wrote it",
+        file, id, manifest, vocab, vocab - 1);
+  return std::make_shared<const BlockChecksums>(
+      file, tokens, std::move(list),
+      fmt::format(
+          "copy the file again; if it was changed on purpose, remove '{}' and run 'quintet data check'",
+          manifest));
 }
 
 std::vector<uint64_t> block_sums(std::span<const std::byte> bytes, int threads) {

@@ -32,8 +32,10 @@ class BlockSummer {
 
 class BlockChecksums {
  public:
-  // `bytes` must outlive it; `name` is the file's. UserError unless there is one sum per block.
-  BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums);
+  // `bytes` must outlive it; `name` is the file's, `remedy` what to do about a mismatch. UserError unless
+  // there is one sum per block.
+  BlockChecksums(std::string name, std::span<const std::byte> bytes, std::vector<uint64_t> sums,
+                 std::string remedy = "copy the file again, or write it again with 'quintet prepare'");
 
   // Tells the system that the blocks of bytes [begin, end) that have not been verified will be read soon:
   // all of what verify() touches.
@@ -43,16 +45,17 @@ class BlockChecksums {
   void verify(int64_t begin, int64_t end) const;
 
  private:
-  std::string name_;
+  std::string name_, remedy_;
   std::span<const std::byte> bytes_;
   std::vector<uint64_t> sums_;
   mutable std::vector<std::atomic<bool>> verified_;
 };
 
 // The sums that the manifest of a token file (<prefix>.json, or manifest.json next to `quintet prepare`'s
-// tokens.bin) has of its .bin; null when there is no manifest, or one without sums.
-std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix,
-                                                            std::span<const std::byte> bin);
+// tokens.bin) has of the tokens in `file`; null when there is no manifest, or one without sums. UserError
+// where it says that there are ids which a vocabulary does not have.
+std::shared_ptr<const BlockChecksums> checksums_of_manifest(const base::Path& prefix, const std::string& file,
+                                                            std::span<const std::byte> tokens, int64_t vocab);
 
 // UserError when that manifest has another checksum of the trained flags next to it.
 void verify_mask(const base::Path& prefix, std::span<const std::byte> mask);

@@ -189,9 +189,10 @@ void Corpus::read(int64_t begin, std::span<int32_t> out) const {
   if (good == out.size()) return;
   const int64_t at = begin + static_cast<int64_t>(good);
   base::fail_user(
-      "'{}': token {} at position {} (document {}) is outside the vocabulary of {} (ids 0 to {}); the data "
-      "is damaged or was made with a different tokenizer",
-      name_, static_cast<uint32_t>(out[good]), at, document_of(at), vocab_, vocab_ - 1);
+      "'{}': token {} at position {} (document {}) is outside the vocabulary of {} (ids 0 to {}); {}", name_,
+      out[good], at, document_of(at), vocab_, vocab_ - 1,
+      out[good] < 0 ? "negative numbers, which others mark padding by, are no ids"
+                    : "the data is damaged or was made with a different tokenizer");
 }
 
 void Corpus::will_read(int64_t begin, int64_t count) const {
@@ -226,6 +227,10 @@ void Corpus::check_tokens(int threads) const {
     const int64_t begin = static_cast<int64_t>(i) * kChunk;
     read(begin, std::span(chunk).first(static_cast<size_t>(std::min(tokens() - begin, kChunk))));
   });
+  check_flags();
+}
+
+void Corpus::check_flags() const {
   const auto bad = std::ranges::find_if(trained_, [](uint8_t flag) { return flag > 1; });
   if (bad != trained_.end())
     base::fail_user("'{}': the trained flag of token {} is {}; 0 and 1 are allowed; its .mask is damaged",
@@ -289,7 +294,9 @@ Corpus CorpusBuilder::finish() {
   if (offsets_.size() < 2) base::fail_user("'{}' is empty: it contains no tokens", name_);
   auto storage =
       std::make_shared<Storage>(Storage{std::move(tokens_), std::move(offsets_), std::move(trained_)});
-  return Corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage, storage->trained);
+  Corpus corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage, storage->trained);
+  corpus.set_ids_are_known();
+  return corpus;
 }
 
 }  // namespace quintet::data

@@ -66,8 +66,12 @@ class Corpus {
   // Reads all tokens and flags; throws at the first token outside the vocabulary, and at a flag that is
   // neither 0 nor 1.
   void check_tokens(int threads = 1) const;
+  void check_flags() const;  // the flags alone
   // Whether blocks are verified when they are read, and the writer of the checksums has seen every id.
   bool has_checksums() const;
+  // Whether only damage can bring an id outside the vocabulary: somebody has seen all of them.
+  bool ids_are_known() const { return ids_are_known_ || has_checksums(); }
+  void set_ids_are_known() { ids_are_known_ = true; }
 
   // A hash of tokens, their width, document offsets and trained flags. Of more than 256 MiB of tokens (or
   // flags), 64 evenly spaced parts of 1 MiB represent the rest.
@@ -89,6 +93,7 @@ class Corpus {
   std::shared_ptr<const void> owner_;
   std::span<const uint8_t> trained_;
   std::shared_ptr<const BlockChecksums> blocks_;
+  bool ids_are_known_ = false;
   struct Parts {
     std::vector<Corpus> corpora;
     std::vector<int64_t> first = {0};  // token of each, then the number of tokens

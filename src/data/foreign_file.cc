@@ -119,7 +119,9 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
           "odd",
           bin_name, bytes.size());
     if (!bytes.empty()) mapped->offsets.push_back(bytes.size() / 2);
-    return made(bin_name, mapped, bytes, TokenWidth::U16, vocab);
+    Corpus corpus = made(bin_name, mapped, bytes, TokenWidth::U16, vocab);
+    corpus.set_checksums(checksums_of_manifest(prefix, bin_name, bytes, vocab));
+    return corpus;
   }
   const base::MappedFile index(idx_name);
   const auto idx = index.bytes();
@@ -151,7 +153,7 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
   }
   if (mapped->mask) verify_mask(prefix, mapped->mask->bytes());
   Corpus corpus = made(bin_name, mapped, bin, width, vocab);
-  corpus.set_checksums(checksums_of_manifest(prefix, bin));
+  corpus.set_checksums(checksums_of_manifest(prefix, bin_name, bin, vocab));
   return corpus;
 }
 

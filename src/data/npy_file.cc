@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/block_checksums.h"
 
 namespace quintet::data {
 namespace {
@@ -105,7 +106,9 @@ Corpus open_npy_file(const base::Path& path, int64_t vocab) {
   if (header.width < 8) {
     auto mapped = std::make_shared<NpyMapped>(NpyMapped{std::move(file), {0, tokens}});
     const auto bytes = mapped->file.bytes().subspan(header.data_at);
-    return Corpus(name, bytes, static_cast<TokenWidth>(header.width), vocab, mapped->offsets, mapped);
+    Corpus corpus(name, bytes, static_cast<TokenWidth>(header.width), vocab, mapped->offsets, mapped);
+    corpus.set_checksums(checksums_of_manifest(path, name, bytes, vocab));
+    return corpus;
   }
   auto wide = std::make_shared<NpyWidened>(NpyWidened{{}, {0, tokens}});
   wide->ids.reserve(tokens);
@@ -117,7 +120,9 @@ Corpus open_npy_file(const base::Path& path, int64_t vocab) {
                       i, vocab, vocab - 1);
     wide->ids.push_back(static_cast<uint32_t>(id));
   }
-  return Corpus(name, std::as_bytes(std::span(wide->ids)), TokenWidth::U32, vocab, wide->offsets, wide);
+  Corpus corpus(name, std::as_bytes(std::span(wide->ids)), TokenWidth::U32, vocab, wide->offsets, wide);
+  corpus.set_ids_are_known();
+  return corpus;
 }
 
 std::string npy_header(int64_t count) {

@@ -127,7 +127,8 @@ void require_distinct(const std::vector<base::Path>& files) {
           file.string());
 }
 
-// The token files that the paths name, in their order; nothing if any path is something else.
+}  // namespace
+
 std::vector<base::Path> token_files(const std::vector<base::Path>& paths) {
   std::vector<base::Path> files;
   for (const base::Path& path : paths) {
@@ -144,8 +145,6 @@ std::vector<base::Path> token_files(const std::vector<base::Path>& paths) {
   require_distinct(files);
   return files;
 }
-
-}  // namespace
 
 bool is_tokenised(const std::vector<base::Path>& paths) {
   return std::ranges::any_of(paths, [](const base::Path& path) {

@@ -28,4 +28,8 @@ bool is_tokenised(const std::vector<base::Path>& paths);
 Opened open_corpus(const std::vector<base::Path>& paths, const tokenizer::Tokenizer& tokenizer,
                    int64_t checked_tokens, const TextOptions& options = {});
 
+// The token files that the paths name, in their order; nothing if any path is something else (.npy files
+// included).
+std::vector<base::Path> token_files(const std::vector<base::Path>& paths);
+
 }  // namespace quintet::data

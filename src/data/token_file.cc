@@ -125,6 +125,8 @@ OpenedPair open_pair(const base::Path& path) {
     const uint64_t* sums = table + header.documents + 1;
     corpus.set_checksums(std::make_shared<const BlockChecksums>(
         bin_name, bin, std::vector<uint64_t>(sums, sums + sums_in(idx, header))));
+  } else {
+    corpus.set_checksums(checksums_of_manifest(prefix, bin_name, bin, static_cast<int64_t>(header.vocab)));
   }
   return {std::move(corpus), header.bin_checksum};
 }

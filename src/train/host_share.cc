@@ -66,10 +66,12 @@ data::Corpus map_shared_corpus(const base::Path& path) {
   const auto name = take(sizes.name), offsets = take(sizes.offsets), trained = take(sizes.trained),
              tokens = take(sizes.tokens);
   const auto* words = reinterpret_cast<const uint64_t*>(offsets.data());
-  return data::Corpus(std::string(reinterpret_cast<const char*>(name.data()), name.size()), tokens,
+  data::Corpus corpus(std::string(reinterpret_cast<const char*>(name.data()), name.size()), tokens,
                       static_cast<data::TokenWidth>(sizes.width), static_cast<int64_t>(sizes.vocab),
                       std::span(words, offsets.size() / sizeof(uint64_t)), file,
                       std::span(reinterpret_cast<const uint8_t*>(trained.data()), trained.size()));
+  corpus.set_ids_are_known();  // to the process that wrote the file
+  return corpus;
 }
 
 data::Corpus HostShare::through(const std::function<data::Corpus()>& read) {

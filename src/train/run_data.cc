@@ -29,7 +29,8 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 // Nobody vouches for the ids of files that others wrote without checksums: up to this size all are read
-// before the first step, as fast as memory or disk are.
+// before the first step, as fast as memory or disk are. Larger ones are refused until `quintet data check`
+// has read them.
 constexpr int64_t kCheckedForeignTokens = int64_t{1} << 32;
 
 // Data up to this size are loaded to check a recipe.
@@ -174,8 +175,16 @@ class CorpusReader {
 void check_corpus(const config::Recipe& recipe, const data::Corpus& corpus) {
   corpus.require_vocab(recipe.model.vocab);
   const int64_t ids_of_width = int64_t{1} << (8 * static_cast<int>(corpus.width()));
-  const int64_t most = corpus.has_checksums() ? kCheckedTokens : kCheckedForeignTokens;
-  if ((corpus.vocab() < ids_of_width || !corpus.trained().empty()) && corpus.tokens() <= most)
+  const int64_t most = corpus.ids_are_known() ? kCheckedTokens : kCheckedForeignTokens;
+  const bool may_be_bad = corpus.vocab() < ids_of_width;
+  if (may_be_bad && !corpus.ids_are_known() && corpus.tokens() > most)
+    config::fail_coded(config::kDataIsSound,
+                       "'{}' has {}, too many to compare their ids with the vocabulary of {} at every start: "
+                       "run 'quintet data check PATH --tokenizer {}' once, with the paths of the recipe. It "
+                       "reads all of them and leaves checksums beside each file",
+                       corpus.name(), base::counted(corpus.tokens(), "token"), corpus.vocab(),
+                       recipe.data.tokenizer);
+  if ((may_be_bad || !corpus.trained().empty()) && corpus.tokens() <= most)
     corpus.check_tokens(reading_threads());
 }
 

@@ -15,7 +15,9 @@ case $PAGE in
     sed -i 's/^steps = .*/steps = 20/' recipes/tiny.toml
     head -c 3000 README.md > docs/start.md
     tail -c 3000 README.md > docs/end.md
-    cp README.md LICENSE ;;
+    cp README.md LICENSE
+    mkdir my-shards  # as nanoGPT writes them: 16-bit ids below 256
+    for n in 1 2; do head -c 3000 README.md | sed 's/./&\x00/g' | tr -d '\n' > my-shards/shard$n.bin; done ;;
   checkpoints.md)
     recipe x 500 '[checkpoint]' 'keep = 9' > recipe.toml
     recipe a 400 '[checkpoint]' 'every = 100' 'keep = 9' > a.toml

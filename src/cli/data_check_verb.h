@@ -1,0 +1,10 @@
+// `quintet data check`.
+#pragma once
+
+#include "cli/verbs.h"
+
+namespace quintet::cli {
+
+Verb add_data_check(CLI::App& data);
+
+}  // namespace quintet::cli
