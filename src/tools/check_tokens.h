@@ -27,8 +27,8 @@ struct CheckedFile {
   base::Path written = {};  // its new checksums; empty: it had some, or needs none
 };
 
-// UserError for the first file that is damaged or has an id beyond the tokenizer's, and for inputs that are no
-// token files.
+// UserError for the first file that is damaged or has an id beyond the tokenizer's, and for inputs that are
+// no token files.
 std::vector<CheckedFile> check_token_files(const TokenCheckOptions& options);
 
 }  // namespace quintet::tools
