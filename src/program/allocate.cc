@@ -257,9 +257,17 @@ void allocate(Program& p, bool share) {
     for (const size_t i : of_frame[f])
       p.buffers[i].offset += base + best.begin[static_cast<size_t>(best.plan.pool_of_frame[f])][0];
   unroll_slots(p, best.plan, best.begin);
-  // To the last byte of a buffer, not of a frame: the last slot may not use the end of its frame.
-  for (const Buffer& b : p.buffers)
-    if (b.scope != Scope::Persistent && b.offset >= 0) grow(b.offset + b.bytes, b.bytes == 0);
+  // To the last byte of a buffer that is used: the last slot may not use the end of its frame, and a frame of
+  // a pool may have no use for slot 0.
+  life = lifetimes(p);
+  for (size_t i = 0; i < p.buffers.size(); ++i) {
+    Buffer& b = p.buffers[i];
+    if (b.scope == Scope::Persistent || b.offset < 0) continue;
+    if (life[i].first < 0)
+      b.offset = base;  // of no use; its frame's other slots are as large
+    else
+      grow(b.offset + b.bytes, b.bytes == 0);
+  }
 }
 
 Peak peak_of(const Program& p) {

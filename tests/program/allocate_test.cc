@@ -220,6 +220,14 @@ TEST(Allocate, SlotsThatAreNotHeldTogetherShareBytes) {
         if (p.frame_bytes.empty()) continue;  // the last rank of 1F1B has one micro-batch at a time
         const int64_t one_of_each = std::accumulate(p.frame_bytes.begin(), p.frame_bytes.end(), int64_t{0});
         EXPECT_LE(p.arena_bytes - peak_of(p).live_bytes, one_of_each);
+        // Measured bytes end with the last one that an instruction touches.
+        int64_t end = p.persistent_bytes;
+        for (const Body& body : p.bodies)
+          for (const Instr& instr : body.instrs)
+            for (const auto* list : {&instr.in, &instr.out})
+              for (const Operand& o : *list)
+                end = std::max(end, p.buffer(o.buffer).offset + p.buffer(o.buffer).bytes);
+        EXPECT_EQ(p.arena_bytes, end);
       }
 }
 
