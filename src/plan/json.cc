@@ -96,6 +96,8 @@ Json json_of(const Time& t) {
           {"hfu", t.hfu},
           {"busiest_stage", t.busiest},
           {"compute_rate", t.compute_rate},
+          {"stage_seconds", t.stage_seconds},
+          {"stage_variation", t.stage_variation()},
           {"shares", std::move(shares)},
           {"links", std::move(links)}};
 }

@@ -128,6 +128,9 @@ struct Time {
   double model_flops_per_device() const { return model_flops / step / devices; }  // per second
   int busiest = 0;          // pipeline position that `shares` describes
   double compute_rate = 0;  // fraction of the step in which a stage computes, averaged over stages
+  std::vector<double> stage_seconds;  // compute per step, by pipeline position
+  // Their standard deviation over their mean; 0: balanced, or no pipeline.
+  double stage_variation() const;
   std::vector<TimeShare> shares;
   std::vector<LinkBytes> links;  // of the busiest rank
 };

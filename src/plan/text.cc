@@ -208,6 +208,12 @@ class Page {
     for (const TimeShare& s : t.shares)
       if (s.seconds > 0.00005 * t.step)
         line("  {:<16} {:>10} {:>6.1f} %", s.what, seconds_text(s.seconds), 100 * s.seconds / t.step);
+    if (t.stage_seconds.size() > 1) {
+      std::string stages;
+      for (const double s : t.stage_seconds) stages += " " + seconds_text(s);
+      line("  compute per stage:{}; standard deviation {:.1f} % of the mean", stages,
+           100 * t.stage_variation());
+    }
     line("  {} model TFLOP/s per device: MFU {:.1f} %, HFU {:.1f} %",
          number_text(t.model_flops_per_device() / 1e12), 100 * t.mfu, 100 * t.hfu);
     line("  MFU = {} model TFLOP / ({} x {} devices x {} TFLOP/s dense); HFU also counts recompute",

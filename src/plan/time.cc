@@ -1,8 +1,10 @@
 #include "plan/time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "graph/flops.h"
 #include "sim/durations.h"
@@ -89,6 +91,15 @@ void set_rates(Time& t) {
 
 }  // namespace
 
+double Time::stage_variation() const {
+  if (stage_seconds.size() < 2) return 0;
+  const auto n = static_cast<double>(stage_seconds.size());
+  const double mean = std::accumulate(stage_seconds.begin(), stage_seconds.end(), 0.0) / n;
+  double squares = 0;
+  for (const double s : stage_seconds) squares += (s - mean) * (s - mean);
+  return std::sqrt(squares / n) / mean;
+}
+
 sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks) {
   const sim::Machine machine = machine_of(assumptions);
   std::map<const program::Program*, sim::Durations> durations;
@@ -118,6 +129,7 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
     if (shares[r].busy() > shares[static_cast<size_t>(t.busiest)].busy()) t.busiest = static_cast<int>(r);
     t.hardware_flops += hardware_flops(world.ranks[r], machine);
     t.compute_rate += shares[r].busy() / t.step;
+    t.stage_seconds.push_back(shares[r].busy());
   }
   const double per_place = static_cast<double>(t.devices) / static_cast<double>(world.ranks.size());
   t.hardware_flops *= per_place;
@@ -149,6 +161,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
   sum.model_flops *= first;
   sum.hardware_flops *= first;
   double computed = sum.step * sum.compute_rate;
+  for (double& s : sum.stage_seconds) s *= first;
   for (TimeShare& s : sum.shares) s.seconds *= first;
   for (LinkBytes& l : sum.links) l.bytes *= first, l.count *= first, l.seconds *= first, l.exposed *= first;
   for (size_t i = 1; i < samples.size(); ++i) {
@@ -158,6 +171,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
     sum.model_flops += w * t.model_flops;
     sum.hardware_flops += w * t.hardware_flops;
     computed += w * t.step * t.compute_rate;
+    for (size_t s = 0; s < t.stage_seconds.size(); ++s) sum.stage_seconds[s] += w * t.stage_seconds[s];
     for (const TimeShare& s : t.shares) named(sum.shares, s.kind, s.what) += w * s.seconds;
     for (const LinkBytes& l : t.links) {
       LinkBytes& own = named(sum.links, l.axes, l.data, l.link);
