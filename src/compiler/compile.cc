@@ -12,6 +12,7 @@
 #include "graph/verify.h"
 #include "models/build.h"
 #include "optim/step_builder.h"
+#include "passes/divide_saved.h"
 #include "passes/flatten.h"
 #include "passes/fold.h"
 #include "passes/fold_codes.h"
@@ -210,6 +211,7 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   graph::Graph plain = options.serving
                            ? build_with(entry_options(recipe, *options.serving, options.serving->entries[0]))
                            : build(infers ? graph::Mode::Infer : graph::Mode::Train);
+  if (!infers) layout::require_matches(plain, recipe.parallel);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
   // Training only: evaluation and generation compute in precision.compute.
@@ -243,6 +245,11 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (pipeline.stages.of_block.empty()) pipeline = make_pipeline(recipe, logical, infers);
   layout::LocalGraph local = partition(logical, layout);
   if (quantises) passes::require_code_sizes(local.graph);
+  if (!infers && recipe.memory.split_saved) {
+    local = pass("divide saved", [&] { return passes::divide_saved(std::move(local), layout); });
+    graph::verify(local.graph, "divide saved", /*local=*/true);
+    pass.dump("divide saved", local.graph);
+  }
   const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
   if (!infers) local = fold(std::move(local), options.fold_backward && !parts_backward);
   if (quantises) local = fold_codes(std::move(local));

@@ -349,6 +349,16 @@ constexpr ProblemCode kCodes[] = {
      "Interleaved sends micro-batches through a chunk in groups of at least parallel.pp. Other schedules "
      "have no groups.",
      "parallel.pp=2\nparallel.micro_group=4", "parallel.schedule=\"interleaved\""},
+    {"Q1325", "patterns of parameter groups have an effect",
+     "group_match needs several data ranks; keep_match and persist_match need zero 3, and keep_match "
+     "parameters that are otherwise freed, without a limit on gathered ones.",
+     "parallel.zero=1\nparallel.persist_match=[\"*norm*\"]", "parallel.persist_match=[]"},
+    {"Q1326", "patterns of tensor parallelism have an effect",
+     "tp_column, tp_row and tp_replicate say how the tensor ranks divide some weights; they need tp > 1 and "
+     "linear layers in precision.compute.",
+     "parallel.tp=2\nprecision.compute=\"bf16\"\nprecision.linear=\"fp8-delayed\"\nparallel.tp_row=[\"*.up."
+     "weight\"]",
+     "parallel.tp_row=[]"},
     {"Q1330", "context keys require parallel.cp > 1",
      "cp_method and ulysses describe how ranks share a sequence; ulysses is read by \"ulysses+ring\" only.",
      "parallel.cp=2\nparallel.cp_method=\"ring\"\nparallel.ulysses=2", "parallel.ulysses=0"},
@@ -454,6 +464,10 @@ constexpr ProblemCode kCodes[] = {
      "entries take the place of recompute_ops.",
      "memory.recompute=\"selective\"\nmemory.recompute_layers=[{layers=99, ops=[\"norm\"]}]",
      "memory.recompute_layers=[{layers=0, ops=[\"norm\"]}]"},
+    {"Q1504", "memory.split_saved divides what tensor ranks have whole",
+     "With parallel.tp > 1 and without sequence parallelism, tensor ranks keep equal copies of some "
+     "activations, which this divides.",
+     "parallel.tp=2\nparallel.sequence_parallel=true\nmemory.split_saved=true", "memory.split_saved=false"},
     {"Q1510", "a step has at most 2^30 tokens",
      "Ten times the largest published steps. The likely slip: batch.global counts sequences, not tokens.",
      "batch.global=4194304\ndata.seq_len=4096", "batch.global=1024"},

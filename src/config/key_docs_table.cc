@@ -296,6 +296,13 @@ constexpr KeyDoc kKeys[] = {
      "1"},
     {"parallel.tp", "Tensor parallel: ranks that share every matmul.", "4"},
     {"parallel.sequence_parallel", "Shard the token rows between matmuls over the tensor ranks.", "true"},
+    {"parallel.tp_column",
+     "Patterns over names of weights whose outputs the tensor ranks divide, instead of what the weight's "
+     "dims say.",
+     "[\"blocks.*.attn.wo.weight\"]"},
+    {"parallel.tp_row", "The same for weights whose inputs are divided.", "[\"blocks.*.ffn.up.weight\"]"},
+    {"parallel.tp_replicate", "The same for weights that every tensor rank holds whole.",
+     "[\"blocks.0.*\", \"head.weight\"]"},
     {"parallel.reshard_after_forward",
      "zero 3: free gathered parameters between forward and backward (true), keep them (false), or keep them "
      "sharded over this many ranks.",
@@ -314,6 +321,17 @@ constexpr KeyDoc kKeys[] = {
     {"parallel.persist_below",
      "zero 3: groups of fewer bytes of parameters stay whole on every rank and are gathered once a step.",
      "\"1MiB\""},
+    {"parallel.group_match",
+     "Patterns over names of parameters; those of a block that match the same pattern form a group of their "
+     "own.",
+     "[\"*.attn.*\", \"*.ffn.*\"]"},
+    {"parallel.keep_match",
+     "zero 3: patterns over names of parameters that stay gathered between forward and backward.",
+     "[\"blocks.31.*\"]"},
+    {"parallel.persist_match",
+     "zero 3: patterns over names of parameters that are not sharded: whole on every rank, gathered once a "
+     "step. Their optimizer state is sharded as all is.",
+     "[\"*norm.weight\"]"},
     {"parallel.prefetch", "zero 3: parameter groups gathered ahead of their use.", "2"},
     {"parallel.gradient_blocks",
      "zero 2 and 3: blocks whose whole gradients exist at once. With 2 a block is computed while the "
@@ -391,6 +409,10 @@ constexpr KeyDoc kKeys[] = {
      "backward pass.",
      "4"},
     {"memory.recompute_first", "full: only the first blocks of every virtual stage, this many. 0: all.", "4"},
+    {"memory.split_saved",
+     "Each tensor rank keeps its part of the rows of activations that all of them have, and gathers them for "
+     "the backward pass; sequence_parallel needs no such gathers.",
+     "true"},
     {"memory.budget", "fit: memory of one rank, in bytes or as a size.", "\"6GiB\"", "required by fit"},
 
     {"optimizer.name", "The optimizer.", "\"muon\""},

@@ -213,15 +213,26 @@ void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes
     idle("parallel.zero_replicas", p.zero_replicas, neutral.zero_replicas, why);
     idle("parallel.gathered_limit", p.gathered_limit, neutral.gathered_limit, why);
     idle("parallel.persist_below", p.persist_below, neutral.persist_below, why);
+    idle("parallel.keep_match", p.keep_match, neutral.keep_match, why);
+    idle("parallel.persist_match", p.persist_match, neutral.persist_match, why);
     if (p.prefetch > 1) idle("parallel.prefetch", p.prefetch, neutral.prefetch, why);
     idle("parallel.gradient_blocks", p.gradient_blocks, neutral.gradient_blocks, why);
   }
   if (alone(p.dp_replicate)) {
     idle("parallel.zero_replicas", p.zero_replicas, neutral.zero_replicas, "parallel.dp_replicate = 1");
-    if (alone(p.dp_shard) && alone(p.cp))
-      idle("parallel.group", p.group, neutral.group, "one data rank: nothing is gathered or reduced");
+    if (alone(p.dp_shard) && alone(p.cp)) {
+      const std::string why = "one data rank: nothing is gathered or reduced";
+      idle("parallel.group", p.group, neutral.group, why);
+      idle("parallel.group_match", p.group_match, neutral.group_match, why);
+    }
   }
-  if (alone(p.tp)) idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
+  if (alone(p.tp)) {
+    idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
+    idle("memory.split_saved", r.memory.split_saved, false, "parallel.tp = 1");
+    idle("parallel.tp_column", p.tp_column, neutral.tp_column, "parallel.tp = 1");
+    idle("parallel.tp_row", p.tp_row, neutral.tp_row, "parallel.tp = 1");
+    idle("parallel.tp_replicate", p.tp_replicate, neutral.tp_replicate, "parallel.tp = 1");
+  }
   if (alone(p.cp)) {
     idle("parallel.cp_method", p.cp_method, neutral.cp_method, "parallel.cp = 1");
     idle("parallel.cp_method_windowed", p.cp_method_windowed, neutral.cp_method_windowed, "parallel.cp = 1");

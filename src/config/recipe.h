@@ -409,12 +409,18 @@ struct Parallel {
   int64_t zero_replicas = 0;  // sharded over dp_replicate as well: 0 nothing, 1 optimizer state
   int64_t tp = 1;
   bool sequence_parallel = false;
+  // Weights that tp divides otherwise than their dims say: by outputs, by inputs, or not at all.
+  std::vector<std::string> tp_column, tp_row, tp_replicate;
   ReshardAfterForward reshard_after_forward;
   ReshardExperts reshard_experts = ReshardExperts::Same;
   Grouping group;
   int64_t prefetch = 1;        // parameter groups gathered ahead of their use
   base::Bytes gathered_limit;  // zero 3: gathered parameters that exist at once on a rank; 0 = no limit
   base::Bytes persist_below;   // zero 3: smaller groups stay whole on every rank
+  // Patterns ('*' and '?') over names of parameters. Those of a block that match the same one of group_match
+  // form a group of their own; with zero 3, those of keep_match stay gathered from forward to backward, and
+  // those of persist_match are never sharded.
+  std::vector<std::string> group_match, keep_match, persist_match;
   // zero 2 and 3: blocks whose whole gradients exist at once. With 2 the next block is computed while the
   // last one is reduced; with 1 it waits for the bytes.
   int64_t gradient_blocks = 2;
@@ -539,6 +545,7 @@ struct Memory {
   int64_t recompute_every = 1;                    // full
   int64_t recompute_chunk = 1;  // full: blocks in a row of which only the first one's input is kept
   int64_t recompute_first = 0;  // full: only blocks among the first n of their stage; 0 = all
+  bool split_saved = false;  // saved activations that tensor ranks have whole are divided among them
   base::Bytes budget;           // fit: per rank; a number of bytes or "6GiB" in a recipe. 0 = not set
   bool operator==(const Memory&) const = default;
 };

@@ -200,6 +200,45 @@ void gathered_limit_frees(const Recipe& r, const Fail& fail) {
          experts ? "0, or reshard_experts \"always\"" : "0, or reshard_after_forward true");
 }
 
+void group_patterns_have_effect(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (!p.group_match.empty() && p.dp() * p.cp == 1)
+    fail("parallel.group_match", "has no effect with one data rank, where nothing is gathered or reduced",
+         "[]");
+  for (const auto& [key, list] : {std::pair{"parallel.keep_match", &p.keep_match},
+                                  std::pair{"parallel.persist_match", &p.persist_match}})
+    if (!list->empty() && p.zero != 3)
+      fail(key,
+           fmt::format("has no effect with parallel.zero = {}: only zero 3 stores parameters in shards",
+                       p.zero),
+           "[], or zero 3");
+  if (!p.keep_match.empty() && p.reshard_after_forward.kind == ReshardAfterForward::Kind::No &&
+      p.reshard_experts != ReshardExperts::Always)
+    fail("parallel.keep_match", "has no effect with parallel.reshard_after_forward = false, which keeps all",
+         "[], or reshard_after_forward true");
+  if (!p.keep_match.empty() && p.gathered_limit.value > 0)
+    fail("parallel.keep_match",
+         fmt::format("keeps parameters gathered, which parallel.gathered_limit \"{}\" does not allow",
+                     byte_size_text(p.gathered_limit.value)),
+         "[], or gathered_limit 0");
+}
+
+void tensor_patterns_have_effect(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  for (const auto& [key, list] :
+       {std::pair{"parallel.tp_column", &p.tp_column}, std::pair{"parallel.tp_row", &p.tp_row},
+        std::pair{"parallel.tp_replicate", &p.tp_replicate}}) {
+    if (list->empty()) continue;
+    if (p.tp == 1)
+      fail(key, "has no effect with parallel.tp = 1, where no weight is divided", "[]");
+    else if (r.precision.quantises())
+      fail(key,
+           fmt::format("needs linear layers in precision.compute, not precision.linear = \"{}\"",
+                       name_of(r.precision.linear)),
+           "[], or precision.linear \"compute\"");
+  }
+}
+
 void prefetch_needs_zero(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.zero == 0 && p.prefetch > 1)
@@ -268,6 +307,14 @@ std::vector<Rule> layout_rules() {
        {"parallel.zero", "parallel.gathered_limit", "parallel.reshard_after_forward",
         "parallel.reshard_experts"},
        gathered_limit_frees},
+      {"patterns of parameter groups have an effect",
+       {"parallel.group_match", "parallel.keep_match", "parallel.persist_match", "parallel.zero",
+        "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "parallel.reshard_after_forward",
+        "parallel.reshard_experts", "parallel.gathered_limit"},
+       group_patterns_have_effect},
+      {"patterns of tensor parallelism have an effect",
+       {"parallel.tp", "parallel.tp_column", "parallel.tp_row", "parallel.tp_replicate", "precision.linear"},
+       tensor_patterns_have_effect},
       {"parallel.prefetch requires parallel.zero > 0",
        {"parallel.zero", "parallel.prefetch"},
        prefetch_needs_zero},

@@ -66,6 +66,17 @@ void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
          std::to_string(r.model.layers));
 }
 
+void split_saved_has_effect(const Recipe& r, const Fail& fail) {
+  if (!r.memory.split_saved) return;
+  const auto refuse = [&](const std::string& why) { fail("memory.split_saved", why, "false"); };
+  if (r.parallel.tp == 1) return refuse("true has no effect with parallel.tp = 1");
+  if (r.parallel.sequence_parallel)
+    return refuse("true has no effect with parallel.sequence_parallel, which divides these rows already");
+  if (r.memory.recompute == RecomputeKind::Fit)
+    return refuse(
+        "true contradicts memory.recompute = \"fit\", which chooses by what whole activations take");
+}
+
 void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
   const auto known = recompute_classes();
   for (const std::string& word : r.memory.recompute_ops)
@@ -137,6 +148,9 @@ std::vector<Rule> memory_rules() {
         "memory.recompute_chunk", "memory.recompute_first", "memory.budget", "model.layers"},
        recompute_keys_fit_kind},
       {"memory.recompute_ops are known op classes", {"memory.recompute_ops"}, recompute_ops_are_known},
+      {"memory.split_saved divides what tensor ranks have whole",
+       {"memory.split_saved", "memory.recompute", "parallel.tp", "parallel.sequence_parallel"},
+       split_saved_has_effect},
       {"memory.recompute_layers names blocks and op classes",
        {"memory.recompute", "memory.recompute_ops", "memory.recompute_layers", "model.layers"},
        recompute_layers_are_sound},

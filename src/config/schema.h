@@ -191,9 +191,15 @@ void for_each_key(R& r, V&& v) {
   v("parallel.zero_replicas", p.zero_replicas, Limits{0, 1});
   v("parallel.tp", p.tp, kAxis);
   v("parallel.sequence_parallel", p.sequence_parallel);
+  v("parallel.tp_column", p.tp_column);
+  v("parallel.tp_row", p.tp_row);
+  v("parallel.tp_replicate", p.tp_replicate);
   v("parallel.reshard_after_forward", p.reshard_after_forward);
   v("parallel.reshard_experts", p.reshard_experts);
   v("parallel.group", p.group);
+  v("parallel.group_match", p.group_match);
+  v("parallel.keep_match", p.keep_match);
+  v("parallel.persist_match", p.persist_match);
   v("parallel.prefetch", p.prefetch, Limits{0, 1024});
   v("parallel.gathered_limit", p.gathered_limit);
   v("parallel.persist_below", p.persist_below);
@@ -235,6 +241,7 @@ void for_each_key(R& r, V&& v) {
   v("memory.recompute_every", r.memory.recompute_every, count_from(1));
   v("memory.recompute_chunk", r.memory.recompute_chunk, Limits{1, 256});
   v("memory.recompute_first", r.memory.recompute_first, count_from(0));
+  v("memory.split_saved", r.memory.split_saved);
   v("memory.budget", r.memory.budget);
 
   auto& o = r.optimizer;

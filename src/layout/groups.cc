@@ -1,12 +1,14 @@
 #include "layout/groups.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "base/glob.h"
 
 namespace quintet::layout {
 
@@ -124,7 +126,31 @@ class Grouper {
   std::map<std::string, Open> open_;  // by kind: the group that the next block may join
 };
 
+// The first pattern that matches; -1: none.
+int matched_by(const std::vector<std::string>& patterns, const std::string& name) {
+  for (size_t i = 0; i < patterns.size(); ++i)
+    if (base::glob_match(patterns[i], name)) return static_cast<int>(i);
+  return -1;
+}
+
 }  // namespace
+
+void require_matches(const graph::Graph& logical, const config::Parallel& p) {
+  const auto require = [&](const char* key, const std::vector<std::string>& patterns) {
+    for (const std::string& pattern : patterns)
+      if (std::none_of(logical.params().begin(), logical.params().end(), [&](const graph::Param& param) {
+            return base::glob_match(pattern, logical.value(param.value).name);
+          }))
+        base::fail_user("{}: \"{}\" matches no parameter; names are as in \"{}\"", key, pattern,
+                        logical.value(logical.params()[logical.params().size() / 2].value).name);
+  };
+  require("parallel.group_match", p.group_match);
+  require("parallel.keep_match", p.keep_match);
+  require("parallel.persist_match", p.persist_match);
+  require("parallel.tp_column", p.tp_column);
+  require("parallel.tp_row", p.tp_row);
+  require("parallel.tp_replicate", p.tp_replicate);
+}
 
 int64_t padded_count(int64_t used, int64_t shards, int64_t block) {
   return shards == 1 && block == 1 ? used : round_up(used, std::max(kSegmentAlign, block) * shards);
@@ -179,13 +205,30 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
     }
     const int ranges = mesh.size(group.data.shard) * mesh.size(group.data.outer);
     group.count = padded_count(group.used, ranges, block);
-    const bool persists = group.parameter_bytes() < layout.persist_below && !group.data.shard.empty();
-    group.zero = persists ? std::min(layout.zero, 2) : layout.zero;
+    const std::string& first = group.segments.front().name;
+    const bool whole =
+        group.parameter_bytes() < layout.persist_below || matched_by(layout.persist_match, first) >= 0;
+    group.zero = whole && !group.data.shard.empty() ? std::min(layout.zero, 2) : layout.zero;
+    if (matched_by(layout.keep_match, first) >= 0) {
+      group.data.keep = true;
+      group.data.reshard = {};
+    }
   };
 
+  // With what else a parameter is stored: its states' class, and what patterns say about its name.
+  const auto kept = [&](const std::string& name) { return matched_by(layout.keep_match, name) >= 0; };
+  const auto persists = [&](const std::string& name) { return matched_by(layout.persist_match, name) >= 0; };
   const auto class_of = [&](const graph::Param& p) {
-    const auto found = classes.find(local.graph.value(p.value).name);
-    return found == classes.end() ? std::string() : found->second;
+    const std::string& name = local.graph.value(p.value).name;
+    std::vector<std::string> words;
+    if (const auto found = classes.find(name); found != classes.end()) words.push_back(found->second);
+    if (const int m = matched_by(layout.group_match, name); m >= 0)
+      words.push_back(fmt::format("match{}", m));
+    if (persists(name))
+      words.emplace_back("whole");
+    else if (kept(name))
+      words.emplace_back("kept");
+    return fmt::format("{}", fmt::join(words, "."));
   };
   std::vector<std::string> class_names;  // in the order of the model's parameters
   for (const graph::Param& p : local.graph.params())

@@ -28,11 +28,11 @@ struct Segment {
 
 struct Group {
   // "block3", "block3.experts", "block3.frozen", or "block3.lion" and "block3.adamw"; "blocks3-6" of several
-  // blocks, "block3.part1" of a block that is split.
+  // blocks, "block3.part1" of a block that is split; ".match0", ".kept" or ".whole" after patterns.
   std::string name;
   int block = 0, last_block = 0;
   bool trainable = true;
-  int zero = 0;    // Layout::zero, or 2 where a group stays whole under zero 3 (Layout::persist_below)
+  int zero = 0;    // Layout::zero, or 2 where a group stays whole under zero 3 (Layout::persist_*)
   DataAtoms data;  // where gradients are summed and state is stored in shards
   std::vector<Segment> segments;  // those with extra_partial first, so that they are one range
   int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
@@ -67,6 +67,9 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
                                const Stages& stages, int stage_rank,
                                const graph::StorageClasses& classes = {},
                                const graph::StateBlocks& blocks = {});
+
+// UserError for a pattern of the recipe that matches no parameter.
+void require_matches(const graph::Graph& logical, const config::Parallel& parallel);
 
 // Maps element `i` of a rank's local part of a parameter to its index in the whole parameter; -1 for padding.
 class GlobalIndex {

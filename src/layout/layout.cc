@@ -175,6 +175,15 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
                            ? layout.dense.keep
                            : p.reshard_experts == config::ReshardExperts::Never;
   layout.grouping = p.group;
+  layout.group_match = p.group_match;
+  layout.keep_match = p.keep_match;
+  layout.persist_match = p.persist_match;
+  const auto override = [&](const char* key, const std::vector<std::string>& patterns, TensorSplit split) {
+    for (const std::string& match : patterns) layout.tensor_overrides.push_back({key, match, split});
+  };
+  override("parallel.tp_column", p.tp_column, TensorSplit::Column);
+  override("parallel.tp_row", p.tp_row, TensorSplit::Row);
+  override("parallel.tp_replicate", p.tp_replicate, TensorSplit::Replicate);
   layout.gathered_limit = p.gathered_limit.value;
   layout.persist_below = p.persist_below.value;
   layout.prefetch = static_cast<int>(p.prefetch);

@@ -28,6 +28,13 @@ struct ExpertMesh {
   AtomList group() const { return concat(ep, etp); }  // the ranks that exchange tokens
 };
 
+// How tp divides the weights of some names, instead of by their dims.
+enum class TensorSplit : uint8_t { Column, Row, Replicate };  // by outputs, by inputs, not at all
+struct TensorOverride {
+  std::string key, match;  // the recipe's key, and one of its patterns
+  TensorSplit split = TensorSplit::Replicate;
+};
+
 // Over which atoms a parameter's gradient is a sum over samples, and over which of these it is stored in
 // shards.
 struct DataAtoms {
@@ -55,7 +62,9 @@ struct Layout {
   int zero = 0;
   int prefetch = 1;
   config::Grouping grouping;
-  int64_t gathered_limit = 0, persist_below = 0;  // zero 3: bytes, 0 = none
+  std::vector<std::string> group_match, keep_match, persist_match;  // patterns over names of parameters
+  std::vector<TensorOverride> tensor_overrides;                     // the first that matches counts
+  int64_t gathered_limit = 0, persist_below = 0;                    // zero 3: bytes, 0 = none
   int gradient_blocks = 1;  // zero 2 and 3: blocks whose whole gradients may exist at once
 
   const AtomList& atoms(graph::Dim d) const {

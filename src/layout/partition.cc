@@ -104,8 +104,21 @@ RuleTable rule_table(const std::vector<OpRule>& extra) {
   return rules;
 }
 
-Placement source_of_model(const graph::Value& v, const Layout& layout) {
-  if (v.kind == graph::ValueKind::Param) return param_placement(layout, v.type);
+Placement source_of_model(const graph::Graph& logical, ValueId id, const Layout& layout,
+                          const std::map<ValueId, TensorSplit>& splits) {
+  const graph::Value& v = logical.value(id);
+  if (v.kind == graph::ValueKind::Param) {
+    const auto split = splits.find(id);
+    if (split == splits.end()) return param_placement(layout, v.type);
+    Placement p = replicated(v.type.num_dims());
+    const int row = produced_dims(logical, id);
+    for (int d = 0; d < v.type.num_dims(); ++d) {
+      const bool divided =
+          (split->second == TensorSplit::Column && d == 0) || (split->second == TensorSplit::Row && d == row);
+      p.dims[static_cast<size_t>(d)] = split_atoms(layout, v.type.dims[static_cast<size_t>(d)].name, divided);
+    }
+    return p;
+  }
   Placement p = replicated(v.type.num_dims());
   for (size_t d = 0; d < v.type.dims.size(); ++d)
     if (v.type.dims[d].name == Dim::Tokens) p.dims[d] = layout.data();
@@ -116,10 +129,16 @@ Placement source_of_model(const graph::Value& v, const Layout& layout) {
 }
 
 // Every rank has summed the losses and step sums of its own rows, every pipeline stage those of its blocks.
+using Placements = std::map<std::string_view, Placement>;  // of parameters, for computing
 Placement source_of_step(const graph::StepGraph& step, ValueId id, const LocalGraph& train,
-                         const Layout& layout) {
+                         const Layout& layout, const Placements& params) {
   const graph::Type& type = step.graph.type(id);
-  if (step.find(id)) return storage_of(layout, type);
+  if (const graph::StateDecl* state = step.find(id)) {
+    Placement stored = storage_of(layout, type);
+    if (const auto computed = params.find(state->param); computed != params.end())
+      stored.dims = computed->second.dims;
+    return stored;
+  }
   Placement p = replicated(type.num_dims());
   if (id == step.loss) p.partial = set_union(layout.data(), layout.pipeline);
   for (size_t i = 0; i < step.sums.size(); ++i)
@@ -132,13 +151,19 @@ Placement source_of_step(const graph::StepGraph& step, ValueId id, const LocalGr
 }  // namespace
 
 LocalGraph partition(const graph::Graph& logical, const Layout& layout, const std::vector<OpRule>& extra) {
-  return Partitioner(logical, layout, [&](ValueId id) { return source_of_model(logical.value(id), layout); })
+  const std::map<ValueId, TensorSplit> splits = tensor_splits(logical, layout);
+  return Partitioner(logical, layout,
+                     [&](ValueId id) { return source_of_model(logical, id, layout, splits); })
       .run(rule_table(extra));
 }
 
 LocalGraph partition_step(const graph::StepGraph& step, const LocalGraph& train, const Layout& layout,
                           const std::vector<OpRule>& extra) {
-  return Partitioner(step.graph, layout, [&](ValueId id) { return source_of_step(step, id, train, layout); })
+  Placements params;
+  for (const graph::Param& p : train.graph.params())
+    params[train.graph.value(p.value).name] = train.placements[p.value.index()];
+  return Partitioner(step.graph, layout,
+                     [&](ValueId id) { return source_of_step(step, id, train, layout, params); })
       .run(rule_table(extra));
 }
 

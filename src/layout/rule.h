@@ -4,9 +4,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "layout/partition.h"
+#include "layout/tensor_split.h"
 
 namespace quintet::layout {
 
@@ -75,9 +77,11 @@ class RuleContext {
 
   const graph::Graph& logical_;
   const Layout& layout_;
+  const std::map<ValueId, TensorSplit> splits_;
   LocalGraph out_;
 
  private:
+  std::optional<int> split_of(const Divided& d) const;
   ValueId load(ValueId input, const Placement& wanted);
   ValueId transition(const Transition& t, ValueId input, ValueId logical, const Node& consumer);
 

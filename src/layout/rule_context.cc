@@ -33,9 +33,10 @@ graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
 
 // Atoms for each direction of an op. Inner dims claim first; token rows take the data atoms and, where
 // nothing else uses them, those of sequence parallel. An op that needs whole sequences takes the atoms that
-// hold different ones, and may shard its heads by context atoms instead (Ulysses).
+// hold different ones, and may shard its heads by context atoms instead (Ulysses). `split`: the direction that
+// the tensor ranks divide instead of the dims that they usually do; -1: none.
 std::vector<AtomList> assign(const Layout& layout, const Context& context,
-                             const std::vector<OpDim>& directions) {
+                             const std::vector<OpDim>& directions, std::optional<int> split) {
   bool whole_sequences = false;
   for (const OpDim& d : directions) whole_sequences |= d.key == Dim::Tokens && !d.any_row;
   std::vector<AtomList> atoms(directions.size());
@@ -43,6 +44,7 @@ std::vector<AtomList> assign(const Layout& layout, const Context& context,
   for (size_t i = 0; i < directions.size(); ++i) {
     if (directions[i].key == Dim::Tokens) continue;
     AtomList wanted = directions[i].key == Dim::Context ? context.rows : layout.atoms(directions[i].key);
+    if (split) wanted = split_atoms(layout, directions[i].key, static_cast<int>(i) == *split);
     if (whole_sequences && directions[i].key == Dim::KvHeads) wanted = concat(wanted, context.kv_heads);
     if (whole_sequences && directions[i].key == Dim::Heads) wanted = concat(wanted, context.heads);
     atoms[i] = without(wanted, claimed);
@@ -84,7 +86,10 @@ bool add_in_place(RuleContext& c, const Divided& d) {
 }  // namespace
 
 RuleContext::RuleContext(const graph::Graph& logical, const Layout& layout)
-    : logical_(logical), layout_(layout), current_(logical.values().size()) {}
+    : logical_(logical),
+      layout_(layout),
+      splits_(tensor_splits(logical, layout)),
+      current_(logical.values().size()) {}
 
 void RuleContext::note(ValueId local, ValueId origin, Placement placement) {
   out_.placements.resize(out_.graph.values().size());
@@ -114,12 +119,21 @@ const Context& RuleContext::context_of(const Node& node) const {
   return windowed ? layout_.windowed_context : layout_.context;
 }
 
+std::optional<int> RuleContext::split_of(const Divided& d) const {
+  const Node& node = d.node;
+  const bool dw = node.op == &graph::kLinearDw;
+  if (splits_.empty() || (!dw && node.op != &graph::kLinear && node.op != &graph::kLinearDx)) return {};
+  const auto split = splits_.find(dw ? node.outputs[0] : node.inputs[1]);
+  if (split == splits_.end()) return {};
+  return split_direction(node, d.in, d.out, split->second);
+}
+
 Divided RuleContext::divide(const Node& node) const {
   QUINTET_CHECK(node.op->dims != nullptr, "[{}] has neither dims to shard nor a sharding rule",
                 node.op->name);
   Divided d{node, graph::input_types(logical_, node), graph::output_types(logical_, node), {}, {}};
   d.directions = node.op->dims(d.in, d.out, node.attrs);
-  d.atoms = assign(layout_, context_of(node), d.directions);
+  d.atoms = assign(layout_, context_of(node), d.directions, split_of(d));
   for (size_t i = 0; i < d.directions.size(); ++i) {
     const int parts = layout_.mesh.size(d.atoms[i]);
     const auto [name, size] = dim_size(d.directions[i], d.in, d.out);

@@ -38,6 +38,7 @@ Small make_small(const config::Recipe& r) {
   p.reshard_experts = config::ReshardExperts::Same;
   p.group = {};
   p.gathered_limit = p.persist_below = {};
+  p.group_match = p.keep_match = p.persist_match = {};
   p.prefetch = 1;
   // No value of a dense model depends on the data ranks. Experts need the ranks that their exchange spans,
   // which are the innermost; more of them only make communication take longer.
@@ -54,9 +55,10 @@ Small make_small(const config::Recipe& r) {
   // Three blocks represent a run of equal blocks: the first, an inner one and the last. Where blocks differ
   // in more than having experts, or alternate, each represents itself.
   const config::Moe& moe = r.model.moe;
-  const bool runs = r.optimizer.groups.empty() && r.precision.fp8_match.empty() &&
-                    q.memory.recompute_every == 1 && q.memory.recompute_chunk == 1 &&
-                    q.memory.recompute_first == 0 && q.memory.recompute_layers.empty() && moe.every == 1;
+  const bool runs = r.optimizer.groups.empty() && r.precision.fp8_match.empty() && p.tp_column.empty() &&
+                    p.tp_row.empty() && p.tp_replicate.empty() && q.memory.recompute_every == 1 &&
+                    q.memory.recompute_chunk == 1 && q.memory.recompute_first == 0 &&
+                    q.memory.recompute_layers.empty() && moe.every == 1;
   const int64_t dense = experts ? std::min(moe.first_dense, r.model.layers) : r.model.layers;
   const auto few = [&](int64_t n) { return runs ? std::min<int64_t>(n, 3) : n; };
   q.model.layers = few(dense) + few(r.model.layers - dense);

@@ -57,7 +57,9 @@ int64_t StateCostModel::gathered(const BlockTable& b) const {
     if (place(g).shards > 1 && !may_persist(g)) elements += g.elements;
   // A block that is split may have as little as one part gathered.
   const config::Grouping& grouping = recipe_.parallel.group;
-  return grouping.kind == config::Grouping::Kind::Bytes && bytes_of(elements) > grouping.size ? 0 : elements;
+  const bool split = (grouping.kind == config::Grouping::Kind::Bytes && bytes_of(elements) > grouping.size) ||
+                     !recipe_.parallel.group_match.empty() || !recipe_.parallel.keep_match.empty();
+  return split ? 0 : elements;
 }
 
 int64_t StateCostModel::bytes_of(int64_t elements) const {
@@ -65,7 +67,8 @@ int64_t StateCostModel::bytes_of(int64_t elements) const {
 }
 
 bool StateCostModel::may_persist(const GroupTable& group) const {
-  return bytes_of(group.elements) < recipe_.parallel.persist_below.value;
+  return bytes_of(group.elements) < recipe_.parallel.persist_below.value ||
+         !recipe_.parallel.persist_match.empty();
 }
 
 double StateCostModel::blocks_per_group(const GroupTable& group) const {
@@ -135,7 +138,8 @@ void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
 double StateCostModel::stream_seconds(const StateCosts& c) const {
   const auto n = static_cast<double>(recipe_.batch.accumulation);
   const bool twice = recipe_.parallel.reshard_after_forward.kind == config::ReshardAfterForward::Kind::Yes &&
-                     recipe_.parallel.reshard_experts != config::ReshardExperts::Never;
+                     recipe_.parallel.reshard_experts != config::ReshardExperts::Never &&
+                     recipe_.parallel.keep_match.empty();
   switch (recipe_.parallel.zero) {
     case 0:
       return c.replicate;

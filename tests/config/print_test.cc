@@ -61,6 +61,9 @@ Recipe random_recipe(std::mt19937_64& rng) {
         pick(rng, {ReshardExperts::Same, ReshardExperts::Always, ReshardExperts::Never});
     r.parallel.gathered_limit = base::Bytes(pick<int64_t>(rng, {0, 4096}));
     r.parallel.persist_below = base::Bytes(pick<int64_t>(rng, {0, 1000}));
+    for (auto* list : {&r.parallel.group_match, &r.parallel.keep_match, &r.parallel.persist_match,
+                       &r.parallel.tp_column, &r.parallel.tp_row, &r.parallel.tp_replicate})
+      *list = pick<std::vector<std::string>>(rng, {{}, {"*.attn.*"}, {"blocks.0.*", "head.weight"}});
     r.parallel.cp = pick<int64_t>(rng, {1, 1, 2, 4});
     if (r.parallel.cp > 1) {
       r.parallel.cp_method = pick(rng, {ContextMethod::Auto, ContextMethod::Gather, ContextMethod::Ring,

@@ -344,6 +344,15 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["replicas share state with accumulation"] += shares && c.recipe.batch.accumulation > 1;
     seen["groups that persist"] += persists;
     seen["groups that persist with pp"] += persists && p.pp > 1;
+    seen["saved rows divided"] += c.recipe.memory.split_saved;
+    seen["groups by name"] += !p.group_match.empty();
+    seen["kept by name"] += !p.keep_match.empty();
+    seen["whole by name"] += !p.persist_match.empty();
+    seen["whole by name with pp"] += !p.persist_match.empty() && p.pp > 1;
+    seen["outputs divided by name"] += !p.tp_column.empty();
+    seen["inputs divided by name"] += !p.tp_row.empty();
+    seen["weights whole on tensor ranks"] += !p.tp_replicate.empty();
+    seen["the same with sequence parallel"] += !p.tp_replicate.empty() && p.sequence_parallel;
     seen["a limit on gathered parameters"] += p.gathered_limit.value > 0;
     seen["experts kept, others not"] += p.reshard_experts == config::ReshardExperts::Never &&
                                         p.reshard_after_forward.kind != config::ReshardAfterForward::Kind::No;

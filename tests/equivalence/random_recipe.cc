@@ -101,6 +101,7 @@ class Generator {
       r.memory.recompute_chunk = more.pick(2, r.model.layers);
     more.grouping(r);
     if (r.precision.quantises() && more.chance(1, 2)) more.block_scales(r);
+    more.patterns(r);
     return c;
   }
 
@@ -322,6 +323,30 @@ class Generator {
     const bool kept = p.reshard_after_forward.kind == ReshardAfterForward::Kind::No ||
                       p.reshard_experts == config::ReshardExperts::Never;
     if (!kept && chance(1, 3)) p.gathered_limit = base::Bytes(int64_t{256} << 10);
+  }
+
+  // Groups and divided weights by the names of parameters.
+  void patterns(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    const std::vector<std::string> some = {"blocks.0.*", "*.attn.*", "*norm*"};
+    const auto draw = [&] { return std::vector<std::string>{some[static_cast<size_t>(pick(0, 2))]}; };
+    if (p.dp() * p.cp > 1 && chance(1, 4)) p.group_match = draw();
+    if (p.zero == 3 && chance(1, 4)) p.persist_match = draw();
+    if (p.zero == 3 && p.reshard_after_forward.kind != ReshardAfterForward::Kind::No &&
+        p.gathered_limit.value == 0 && chance(1, 4))
+      p.keep_match = draw();
+    // Blocks of codes and of moments would begin elsewhere.
+    if (p.tp == 1 || r.precision.quantises() || r.optimizer.kind == OptimizerKind::AdamW8bit ||
+        r.model.embed % p.tp != 0 || !chance(1, 3))
+      return;
+    const std::string out = "blocks.*.attn.wo.weight";
+    const int64_t how = pick(0, 3);
+    if (!p.sequence_parallel && r.memory.recompute != config::RecomputeKind::Fit && chance(1, 3))
+      r.memory.split_saved = true;
+    if (how == 0) p.tp_column = {out};
+    if (how == 1) p.tp_replicate = {out};
+    if (how == 2) p.tp_replicate = {"blocks.0.*"};
+    if (how == 3 && r.model.mla.kv_rank == 0) p.tp_row = {"blocks.0.attn.w?.weight"};
   }
 
   // Few ranks share the experts, so that copies of one are among the ranks of a gather before the backward

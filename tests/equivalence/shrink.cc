@@ -42,6 +42,7 @@ void no_sharding(Parallel& p) {
   p.reshard_experts = config::ReshardExperts::Same;
   p.zero_replicas = 0;
   p.gathered_limit = p.persist_below = {};
+  p.keep_match = p.persist_match = {};
 }
 
 void no_context(Parallel& p) {
@@ -129,6 +130,12 @@ std::vector<Change> axis_changes() {
       parallel([](Parallel& p) { p.reshard_experts = config::ReshardExperts::Same; }),
       parallel([](Parallel& p) { p.gathered_limit = {}; }),
       parallel([](Parallel& p) { p.persist_below = {}; }),
+      parallel([](Parallel& p) { p.group_match = {}; }),
+      parallel([](Parallel& p) { p.keep_match = {}; }),
+      parallel([](Parallel& p) { p.persist_match = {}; }),
+      parallel([](Parallel& p) { p.tp_column = {}; }),
+      parallel([](Parallel& p) { p.tp_row = {}; }),
+      parallel([](Parallel& p) { p.tp_replicate = {}; }),
       parallel([](Parallel& p) { p.micro_group = 0; }),
   };
 }

@@ -300,6 +300,51 @@ TEST(Ledger, SmallGroupsPersist) {
   EXPECT_EQ(gathers(fmt::format("{}B", largest + 1)), groups);
 }
 
+// Groups by the names of their parameters: apart from the others, kept for the backward pass, or whole.
+TEST(Ledger, PatternsMakeGroups) {
+  const auto gathers = [](const std::string& key) {
+    const Compiled c =
+        compile_small({"parallel.dp_shard=4", "parallel.zero=3", "batch.accumulation=3", "parallel." + key});
+    return make_ledger(c.program, c.step).collectives(CollectiveKind::AllGather);
+  };
+  // Per micro-batch the embedding and the head once, two blocks twice.
+  EXPECT_EQ(gathers("prefetch=1"), 3 * (2 + 2 * 2));
+  EXPECT_EQ(gathers("group_match='*.attn.*'"), 3 * (2 + 2 * 4));
+  EXPECT_EQ(gathers("keep_match='blocks.0.*'"), 3 * (2 + 1 + 2));
+  EXPECT_EQ(gathers("persist_match='blocks.*norm*'"), 3 * (2 + 2 * 2) + 2);
+  EXPECT_EQ(gathers("persist_match='blocks.0.*'"), 3 * (2 + 2) + 1);
+}
+
+// Every tensor rank keeps its rows of what all of them have, and gathers them for the backward pass.
+TEST(Ledger, SavedRowsAreGatheredForTheBackward) {
+  const auto planned = [](const std::string& split, const std::string& recompute) {
+    const Compiled c = compile_small({"parallel.tp=2", "model.layers=6", "data.seq_len=64",
+                                      "memory.recompute=" + recompute, "memory.split_saved=" + split});
+    return std::pair(make_ledger(c.program, c.step).collectives(CollectiveKind::AllGather),
+                     peak_of(c.program).by_class[static_cast<size_t>(MemoryClass::Activations)]);
+  };
+  for (const std::string recompute : {"none", "full"}) {
+    const auto [none, whole] = planned("false", recompute);
+    const auto [gathers, parts] = planned("true", recompute);
+    EXPECT_EQ(none, 0);
+    EXPECT_GE(gathers, 6);
+    EXPECT_LT(parts, whole);
+  }
+  // With full recompute a block keeps its input, or half of it.
+  const auto kept = [](const std::string& split, int layers) {
+    const Compiled c =
+        compile_small({"parallel.tp=2", fmt::format("model.layers={}", layers), "data.seq_len=64",
+                       "memory.recompute=full", "memory.split_saved=" + split});
+    int64_t bytes = 0;
+    for (const Buffer& b : c.program.buffers)
+      if (b.scope == Scope::Micro && b.memory_class == MemoryClass::Activations) bytes += b.bytes;
+    return bytes;
+  };
+  const int64_t input = 64 * 16 * 4;
+  EXPECT_EQ(kept("false", 12) - kept("false", 8), 4 * input);
+  EXPECT_EQ(kept("true", 12) - kept("true", 8), 4 * input / 2);
+}
+
 // Experts alone are kept between forward and backward, or alone are not.
 TEST(Ledger, ExpertsAreKeptOnTheirOwn) {
   const auto gathers = [](const std::string& after, const std::string& experts) {
