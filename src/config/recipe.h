@@ -545,7 +545,7 @@ struct Memory {
   int64_t recompute_every = 1;                    // full
   int64_t recompute_chunk = 1;  // full: blocks in a row of which only the first one's input is kept
   int64_t recompute_first = 0;  // full: only blocks among the first n of their stage; 0 = all
-  bool split_saved = false;  // saved activations that tensor ranks have whole are divided among them
+  bool split_saved = false;     // saved activations that tensor ranks have whole are divided among them
   base::Bytes budget;           // fit: per rank; a number of bytes or "6GiB" in a recipe. 0 = not set
   bool operator==(const Memory&) const = default;
 };

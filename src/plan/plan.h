@@ -126,8 +126,8 @@ struct Time {
   double mfu = 0, hfu = 0;
   int devices = 1;
   double model_flops_per_device() const { return model_flops / step / devices; }  // per second
-  int busiest = 0;          // pipeline position that `shares` describes
-  double compute_rate = 0;  // fraction of the step in which a stage computes, averaged over stages
+  int busiest = 0;                    // pipeline position that `shares` describes
+  double compute_rate = 0;            // fraction of the step in which a stage computes, averaged over stages
   std::vector<double> stage_seconds;  // compute per step, by pipeline position
   // Their standard deviation over their mean; 0: balanced, or no pipeline.
   double stage_variation() const;
