@@ -1,6 +1,7 @@
 // Compiled pipelines: stages of known models, and the micro-batches that a rank holds at the same time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
@@ -64,6 +65,42 @@ Held held(const program::Program& p) {
   return h;
 }
 
+// How many copies of one value are in use at once, at most. Fails where two micro-batches use a copy at the
+// same time.
+int most_copies(const program::Program& p) {
+  struct Use {
+    size_t first = 0, last = 0;
+  };
+  std::map<program::BufferId, std::map<std::pair<int, int>, Use>> uses;
+  for (size_t i = 0; i < p.calls.size(); ++i) {
+    const program::Body& body = p.bodies[static_cast<size_t>(p.calls[i].body)];
+    for (const program::Instr& instr : body.instrs)
+      for (const auto* list : {&instr.in, &instr.out})
+        for (const program::Operand& o : *list)
+          if (p.buffer(o.buffer).scope == program::Scope::Micro)
+            uses[o.buffer].try_emplace({body.chunk, p.calls[i].micro}, Use{i, i}).first->second.last = i;
+  }
+  std::map<std::string, std::map<size_t, int>> changes;  // by value: copies taken and given back, by call
+  for (const auto& [id, by_micro] : uses) {
+    std::vector<Use> in_order;
+    for (const auto& [micro, use] : by_micro) in_order.push_back(use);
+    std::sort(in_order.begin(), in_order.end(), [](const Use& a, const Use& b) { return a.first < b.first; });
+    const std::string& name = p.buffer(id).name;
+    for (size_t i = 0; i < in_order.size(); ++i) {
+      if (i > 0) EXPECT_LT(in_order[i - 1].last, in_order[i].first) << name;
+      auto& of_value = changes[name.substr(0, name.rfind('@'))];
+      ++of_value[in_order[i].first];
+      --of_value[in_order[i].last + 1];
+    }
+  }
+  int most = 0;
+  for (const auto& [value, by_call] : changes) {
+    int now = 0;
+    for (const auto& [call, change] : by_call) most = std::max(most, now += change);
+  }
+  return most;
+}
+
 TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
   for (const std::string& name : schedule::schedule_names())
     for (const int pp : {2, 3, 4})
@@ -82,11 +119,8 @@ TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
           // These copies exist in memory, inside the arena.
           for (const program::Buffer& b : c.program.buffers)
             EXPECT_LE(b.offset + b.bytes, c.program.arena_bytes) << b.name;
-          int copies = 0;
-          for (const program::Buffer& b : c.program.buffers)
-            if (const size_t at = b.name.rfind('@'); at != std::string::npos)
-              copies = std::max(copies, std::stoi(b.name.substr(at + 1)));
-          EXPECT_EQ(copies + 1, *std::max_element(h.most_of.begin(), h.most_of.end()));
+          // A copy serves one micro-batch at a time, and some value needs a copy for each that is in flight.
+          EXPECT_EQ(most_copies(c.program), *std::max_element(h.most_of.begin(), h.most_of.end()));
         }
       }
 }
