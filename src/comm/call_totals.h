@@ -3,7 +3,8 @@
 //
 // Bytes are those of whole messages over all members; of an uneven exchange those that this member sends to
 // others. Waiting is the time that calls took beyond the quickest of the same kind and size: for peers that
-// arrive late, or for a busy machine. Calls of an uneven exchange have no common size, so theirs is not known.
+// arrive late, or for a busy machine. Calls of an uneven exchange have no common size, so theirs is not
+// known.
 #pragma once
 
 #include <algorithm>

@@ -73,7 +73,8 @@ std::string limits_text(const Limits& l) {
                      max);
 }
 
-// " For lamb, lars." of a key that belongs to some optimizers, unless its section is named after the only one.
+// " For lamb, lars." of a key that belongs to some optimizers, unless its section is named after the only
+// one.
 std::string readers_of(std::string_view key) {
   const std::vector<std::string_view> readers = optimizers_that_read(key);
   if (readers.empty() || key.find(fmt::format(".{}.", readers.front())) != std::string_view::npos) return {};

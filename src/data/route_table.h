@@ -1,5 +1,5 @@
-// Recorded choices of experts, which training repeats (data.routes): for every row of some samples, the experts
-// that the routers of all blocks chose, block after block.
+// Recorded choices of experts, which training repeats (data.routes): for every row of some samples, the
+// experts that the routers of all blocks chose, block after block.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct RouteTable {
   std::shared_ptr<const void> memory;  // what they point to
 };
 
-// Fills the rows of one sample, given the ids that it has in the run: the choices plus 1. UserError unless the
-// table has the sample with these ids.
+// Fills the rows of one sample, given the ids that it has in the run: the choices plus 1. UserError unless
+// the table has the sample with these ids.
 void fill_routes(const RouteTable& table, int64_t place, std::span<const int32_t> ids,
                  std::span<int32_t> out);
 

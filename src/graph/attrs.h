@@ -21,9 +21,9 @@ struct AttrSpec {
   bool optional = false;
   bool of_rank = false;  // in programs its value depends on the rank's coordinates in the mesh
 };
-// What flat instructions of the step have (program/flat_ranges.h): ranges of elements, clipped to the rank's part
-// of a group, and, for each range, which elements of its parameter these are (kernels::Origin: key, first, run,
-// stride, base).
+// What flat instructions of the step have (program/flat_ranges.h): ranges of elements, clipped to the rank's
+// part of a group, and, for each range, which elements of its parameter these are (kernels::Origin: key,
+// first, run, stride, base).
 inline constexpr AttrSpec kRanges = {"ranges", AttrKind::Integers, /*optional=*/false, /*of_rank=*/true};
 inline constexpr AttrSpec kOrigins = {"origins", AttrKind::Integers, /*optional=*/true, /*of_rank=*/true};
 

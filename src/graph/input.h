@@ -17,8 +17,8 @@ enum class InputKind : uint8_t {
   NextIds,     // the ids of the next row of the same document; 0 where there is none
   NextLabels,  // its labels; -1 where there is none
   TokenTypes,  // of an encoder: the part of a document that a token belongs to; 0 in data of one part
-  // i32[tokens, choices]: for every block with experts in turn, the experts that select takes, plus 1; 0 in the
-  // first of them: the router chooses
+  // i32[tokens, choices]: for every block with experts in turn, the experts that select takes, plus 1; 0 in
+  // the first of them: the router chooses
   Routes,
   // scalars
   Seed,        // f64: the gradient of the loss with respect to itself

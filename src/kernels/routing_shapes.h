@@ -24,7 +24,8 @@ struct SelectShape {
   double scale = 1;          // of the weights, applied last
   int64_t groups = 1;        // equal groups of consecutive experts, of which ...
   int64_t groups_kept = 1;   // ... this many take part
-  // Of given choices: the width of their rows, of which k from this column on are of this router. 0: none given.
+  // Of given choices: the width of their rows, of which k from this column on are of this router. 0: none
+  // given.
   int64_t route_columns = 0, route_column = 0;
 };
 

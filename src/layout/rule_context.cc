@@ -33,8 +33,8 @@ graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
 
 // Atoms for each direction of an op. Inner dims claim first; token rows take the data atoms and, where
 // nothing else uses them, those of sequence parallel. An op that needs whole sequences takes the atoms that
-// hold different ones, and may shard its heads by context atoms instead (Ulysses). `split`: the direction that
-// the tensor ranks divide instead of the dims that they usually do; -1: none.
+// hold different ones, and may shard its heads by context atoms instead (Ulysses). `split`: the direction
+// that the tensor ranks divide instead of the dims that they usually do; -1: none.
 std::vector<AtomList> assign(const Layout& layout, const Context& context,
                              const std::vector<OpDim>& directions, std::optional<int> split) {
   bool whole_sequences = false;

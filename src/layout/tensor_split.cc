@@ -66,8 +66,7 @@ std::map<ValueId, TensorSplit> tensor_splits(const graph::Graph& g, const Layout
     if (trains && idle.contains(o.match) && !used.contains(o.match))
       base::fail_user(
           "{}: \"{}\" matches no weight of a linear layer inside a block; only those can be divided "
-          "otherwise "
-          "than by their dims",
+          "otherwise than by their dims",
           o.key, o.match);
   return splits;
 }

@@ -1,5 +1,5 @@
-// How far a plan's tokens/s may be from what runs: the errors of plans of published runs that the terms were not
-// fitted on (docs/benchmarks/reference-runs.md). A statement about runs of that table, not a guarantee.
+// How far a plan's tokens/s may be from what runs: the errors of plans of published runs that the terms were
+// not fitted on (docs/benchmarks/reference-runs.md). A statement about runs of that table, not a guarantee.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ struct Confidence {
   std::string_view basis;  // which runs: "dense models, software in the table"
 };
 
-// Of plans with this software stack. Software that the table knows has terms of its own; without them a plan is
-// as good as for software that was left out of the fit.
+// Of plans with this software stack. Software that the table knows has terms of its own; without them a plan
+// is as good as for software that was left out of the fit.
 const Confidence& confidence(const config::Recipe& recipe, const hardware::Stack& stack);
 
 // Factors on a plan's tokens/s between which nine in ten runs would be, if they are as those of the table; no

@@ -263,8 +263,8 @@ struct StatePlace {
   Operand place;
 };
 
-// An i32[tokens] or i32[tokens, choices] buffer that LoadBatch fills. In a pipeline several micro-batches are in flight: each input
-// has a buffer per slot (slots.h).
+// An i32[tokens] or i32[tokens, choices] buffer that LoadBatch fills. In a pipeline several micro-batches are
+// in flight: each input has a buffer per slot (slots.h).
 struct InputPlace {
   graph::InputSpec spec;
   int slot = 0;

@@ -57,8 +57,8 @@ Scaling scale(const config::Recipe& recipe, const plan::Assumptions& assumptions
 
 std::string to_text(const Scaling& scaling);
 
-// Of `points`, those for which no other is both as fast and as cheap, in device-seconds per step; fastest first.
-// Their memory is what a device has, so time and cost are left.
+// Of `points`, those for which no other is both as fast and as cheap, in device-seconds per step; fastest
+// first. Their memory is what a device has, so time and cost are left.
 std::vector<const ScalePoint*> pareto(const std::vector<ScalePoint>& points);
 // As a table; `price` is USD per device-hour, 0: not known.
 std::string price_text(const Scaling& scaling, double price);

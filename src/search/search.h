@@ -32,8 +32,8 @@ struct SearchOptions {
   double work = 1e30, longest = 1e30;
   int threads = 2;
   std::function<void(const Progress&)> progress = {};
-  // Find the layouts for which no other needs both less time and less memory (SearchResult::pareto), instead of
-  // the fastest alone: nothing is discarded for being slow unless a found layout needs no more memory.
+  // Find the layouts for which no other needs both less time and less memory (SearchResult::pareto), instead
+  // of the fastest alone: nothing is discarded for being slow unless a found layout needs no more memory.
   bool pareto = false;
   // Shared cache for searches with the same assumptions and model.
   const Bounds* bounds = nullptr;

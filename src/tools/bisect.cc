@@ -87,8 +87,8 @@ bool adds_up(const graph::Graph& local, const program::Instr& instr, size_t resu
   return std::find(list.begin(), list.end(), static_cast<int>(result)) == list.end();
 }
 
-// Ring attention: a hop's result holds the keys seen so far, or is a term of another rank's keys. Only the last
-// hop's is a value of the model.
+// Ring attention: a hop's result holds the keys seen so far, or is a term of another rank's keys. Only the
+// last hop's is a value of the model.
 bool is_under_way(const graph::Graph& g, const Node& node, ValueId value) {
   const auto made_by = [&](ValueId v, const graph::OpDef& op) {
     const graph::NodeId producer = g.value(v).producer;

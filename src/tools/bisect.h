@@ -1,21 +1,21 @@
 // `quintet verify --bisect`: the first op whose result departs from that of one rank.
 //
-// Both runs show every result of every micro-batch (exec::Executor::observe). A local graph says of each value
-// which logical value it is a piece of and how it is placed, so the pieces of all ranks are assembled, terms of
-// open sums are added, and the whole is compared with what one rank computed for the same logical value: the
-// same op on the same values, whatever each run fused or recomputed. The single rank has the layout's
-// micro-batches, so that they hold the same sequences.
+// Both runs show every result of every micro-batch (exec::Executor::observe). A local graph says of each
+// value which logical value it is a piece of and how it is placed, so the pieces of all ranks are assembled,
+// terms of open sums are added, and the whole is compared with what one rank computed for the same logical
+// value: the same op on the same values, whatever each run fused or recomputed. The single rank has the
+// layout's micro-batches, so that they hold the same sequences.
 //
 // The first departure in the order of the program is the faulty op: what it reads is equal. Values are not
-// compared that are in another order in every layout (rows by expert), or that exist for a chunk of rows only;
-// a fault there is reported at the first op that follows, with the list of ops between. Where all values of
-// the micro-batches agree, the departure is outside of them: reductions of gradients, clipping, updates. These
-// are found by the comparison of verify.h, and reported as the kind of work between the last value that
-// agrees and the first that does not.
+// compared that are in another order in every layout (rows by expert), or that exist for a chunk of rows
+// only; a fault there is reported at the first op that follows, with the list of ops between. Where all
+// values of the micro-batches agree, the departure is outside of them: reductions of gradients, clipping,
+// updates. These are found by the comparison of verify.h, and reported as the kind of work between the last
+// value that agrees and the first that does not.
 //
 // The tolerance of a value is that of verify.h (2.), relative to the larger of its norm and, because sums may
-// cancel, of the norms of what it is made of. One step is compared: afterwards weights differ by what optimizers
-// make of rounding. A later step is reached from a checkpoint.
+// cancel, of the norms of what it is made of. One step is compared: afterwards weights differ by what
+// optimizers make of rounding. A later step is reached from a checkpoint.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// `quintet data check`: compares every id of token files with a tokenizer, once. Of files without checksums it
-// leaves those of their blocks beside them, so that a run need not read the whole before its first step: a
+// `quintet data check`: compares every id of token files with a tokenizer, once. Of files without checksums
+// it leaves those of their blocks beside them, so that a run need not read the whole before its first step: a
 // block is verified when it is first read.
 #pragma once
 

@@ -48,8 +48,8 @@ std::vector<WeightPart> weight_parts(const Rank& rank, const hf::NameMap& map) {
   return parts;
 }
 
-// With upcycle_slices = n, the n slices of a network have 1/n of its weight each: their outputs are multiplied
-// by n.
+// With upcycle_slices = n, the n slices of a network have 1/n of its weight each: their outputs are
+// multiplied by n.
 void multiply_output(const std::string& name, int64_t slices, std::span<std::byte> values,
                      base::DType dtype) {
   if (slices == 1 || name.find(".ffn.experts.down.") == std::string::npos) return;

@@ -33,8 +33,8 @@ class TrafficLedger {
   void lost() { lost_ = true; }
 
   // InternalError unless the backend has made exactly the calls, with exactly the bytes, that the programs
-  // planned on every communicator. Rows of experts, whose number is known in the step only, are compared by the
-  // number of calls. True if the backend counts its calls, so that they were compared.
+  // planned on every communicator. Rows of experts, whose number is known in the step only, are compared by
+  // the number of calls. True if the backend counts its calls, so that they were compared.
   bool require_planned(const exec::Executor& executor) const;
 
   // By group and kind: counted where the backend counts, else as planned, without times. `process_of` and

@@ -83,8 +83,8 @@ void compare_layouts(int64_t usual, Case (*draw)(int64_t seed)) {
 
 TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) { compare_layouts(kLayouts, case_of); }
 
-// In f32 and 16 bits, against the bounds of tools/verify.h, which grow with the root of the longest chain of ops
-// and of the longest sum. The first step is the sharp one: weights are equal.
+// In f32 and 16 bits, against the bounds of tools/verify.h, which grow with the root of the longest chain of
+// ops and of the longest sum. The first step is the sharp one: weights are equal.
 TEST(Fuzz, RandomLayoutsStayWithinTheBoundsOfTheirTypes) { compare_layouts(kNarrowLayouts, narrow_case_of); }
 
 TEST(Fuzz, NarrowLayoutsHaveEveryType) {

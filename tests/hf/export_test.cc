@@ -109,8 +109,8 @@ TEST(HfExport, TheByteTokenizerIsAFileToo) {
   EXPECT_TRUE(test::read_json(out / "generation_config.json").at("eos_token_id").is_null());
 }
 
-// A model of masked tokens has a head that is tied unless the recipe says otherwise, as BERT has, so it is of a
-// known family; the byte tokenizer's mask is a token of the folder.
+// A model of masked tokens has a head that is tied unless the recipe says otherwise, as BERT has, so it is of
+// a known family; the byte tokenizer's mask is a token of the folder.
 TEST(HfExport, AnEncoderFromScratchHasItsMask) {
   const SmallRun small;
   std::vector<std::string> sets = kCheckpoint;

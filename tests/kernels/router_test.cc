@@ -173,8 +173,8 @@ template <class S>
 class Select : public testing::Test {};
 TYPED_TEST_SUITE(Select, StatTypes);
 
-// Rows of given choices take them, from their columns and in their order; those whose first one is 0 choose by
-// themselves. Weights are those of a router that chose the same.
+// Rows of given choices take them, from their columns and in their order; those whose first one is 0 choose
+// by themselves. Weights are those of a router that chose the same.
 TYPED_TEST(Select, RepeatsGivenChoices) {
   using S = TypeParam;
   constexpr int64_t kRows = 23, kExperts = 8, kK = 2, kColumns = 6, kColumn = 4;

@@ -61,8 +61,8 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
   return {.flops = 2.0 * static_cast<double>(in[0].size(0)) * w, .bytes = total_bytes(in, out)};
 }
 
-// select: logits[, bias[routes]][, positions[tokens] | routes[tokens, choices]] -> scores[tokens, routes], chosen[tokens, choices],
-// weights[tokens, choices].
+// select: logits[, bias[routes]][, positions[tokens] | routes[tokens, choices]] -> scores[tokens, routes],
+// chosen[tokens, choices], weights[tokens, choices].
 //   scores   probabilities over all experts: softmax; or sigmoid or sqrt(softplus), divided by its row's sum
 //   chosen   the k experts with the largest score + bias, largest first, ties to the lower index. The score
 //            is the softmax, the others before the division, or with top_k_first the logit itself. With

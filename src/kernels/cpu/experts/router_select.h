@@ -7,13 +7,11 @@
 
 namespace quintet::kernels::cpu {
 
-// scores[rows, experts]: softmax, or another score divided by its row's sum (+ kSmallest).
-// chosen[rows, k]: the experts with the largest score (before that division; top_k_first: the logit)
-// plus bias (null: none), largest first, ties to the lower index; always distinct, whatever the logits are.
-// `given` (null: nothing) are positions,
-// for (position * k + j) mod experts instead, or with route_columns > 0 the choices plus 1 of rows whose first
-// one is not 0. weights[rows, k]: of the chosen
-// experts, without bias.
+// scores[rows, experts]: softmax, or another score divided by its row's sum (+ kSmallest). chosen[rows, k]:
+// the experts with the largest score (before that division; top_k_first: the logit) plus bias (null: none),
+// largest first, ties to the lower index; always distinct, whatever the logits are. `given` (null: nothing)
+// are positions, for (position * k + j) mod experts instead, or with route_columns > 0 the choices plus 1 of
+// rows whose first one is not 0. weights[rows, k]: of the chosen experts, without bias.
 template <class S>
 int64_t select_workspace_bytes(const SelectShape& s, int threads);
 template <class S>
