@@ -115,7 +115,10 @@ class RankLoop {
                               .draw = start_.checkpoint.empty() && recipe_.model.hf.empty(),
                               .schedule_steps = start_.schedule_steps});
     traced_ = options_.trace;
-    if (!traced_ && rank_->compiled().step.issues.size() <= kMaxTraced) {
+    // Of all ranks, since a timeline is gathered from all of them.
+    auto most_issues = std::ssize(rank_->compiled().step.issues);
+    world_.world().all_reduce(&most_issues, 1, DType::I64, comm::ReduceOp::Max);
+    if (!traced_ && most_issues <= static_cast<int64_t>(kMaxTraced)) {
       const int64_t step = std::min(start_.step() + kTracedStep, recipe_.run.steps);
       traced_ = TraceRange{step, step};
     }
