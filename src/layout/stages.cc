@@ -27,17 +27,14 @@ std::vector<int64_t> balance(const graph::Graph& graph, int stages) {
   std::vector<std::vector<double>> worst(n + 1, std::vector<double>(layers + 1, never));
   std::vector<std::vector<size_t>> from(n + 1, std::vector<size_t>(layers + 1, 0));
   worst[0][0] = 0;
-  // The first and the last stage may have the embedding or the head alone; that comes last among equals.
   for (size_t s = 1; s <= n; ++s)
-    for (size_t l = 0; l <= layers; ++l)
-      for (size_t k = 0; k <= l; ++k) {
-        const bool alone = k == l;
-        if (alone && (n == 1 || (s != 1 && s != n))) continue;
+    for (size_t l = 1; l <= layers; ++l)
+      for (size_t k = 0; k < l; ++k) {
         double here = prefix[l] - prefix[k];
         if (s == 1) here += cost.front();
         if (s == n) here += cost.back();
         const double all = std::max(worst[s - 1][k], here);
-        if (alone ? all < worst[s][l] : all <= worst[s][l])
+        if (all <= worst[s][l])
           worst[s][l] = all, from[s][l] = k;  // ties: the last, so that earlier stages get more
       }
   QUINTET_CHECK(worst[n][layers] < never, "{} layers do not fill {} stages", layers, stages);

@@ -25,8 +25,8 @@ struct Stages {
 Stages one_stage(int num_blocks);
 
 // Layers per virtual stage, contiguous, minimising the cost of the most expensive stage; the embedding counts
-// in the first, the head in the last, and either may have its stage alone (0 layers) where that is cheaper.
-// Ties give earlier stages more. Costs are the forward FLOPs of the blocks.
+// in the first, the head in the last. Ties give earlier stages more. Costs are the forward FLOPs of the
+// blocks.
 std::vector<int64_t> balance(const graph::Graph& graph, int stages);
 
 // Block labels from layers per virtual stage: label 0 goes to the first stage, the last label to the last.
