@@ -242,7 +242,7 @@ TEST(Tool, UnknownVerbsAreNamed) {
   EXPECT_CONTAINS(quintet("tokenizer trian").err,
                   "unknown verb 'tokenizer trian', did you mean 'train'?; verbs: train, encode, decode");
   EXPECT_CONTAINS(quintet("data").err,
-                  "'quintet data' needs one of: show, ledger; see 'quintet data --help'");
+                  "'quintet data' needs one of: show, check, ledger; see 'quintet data --help'");
   EXPECT_CONTAINS(quintet("checkpoint prune x --keep 0").err, "see 'quintet checkpoint prune --help'");
 }
 
@@ -381,10 +381,11 @@ TEST(Tool, EveryOptionWithANumberIsChecked) {
   const std::set<std::string> numbers = {"N",     "X",      "S",     "SECONDS", "USD",  "INT",
                                          "FLOAT", "FACTOR", "STEPS", "TFLOPS",  "SIZE", "R",
                                          "K",     "P",      "ID",    "BYTES"};
-  const std::set<std::string> others = {
-      "PATH",    "PRESET", "NAME", "TEXT",   "KEY",          "CLUSTER",    "TYPE",
-      "FILE",    "FOLDER", "DIR",  "TOKEN",  "COND",         "T",          "CHECKPOINT",
-      "PATTERN", "steps",  "[SET", "N|FILE", "F,B,W[,comm]", "FILE.jsonl", "FILE.toml"};
+  const std::set<std::string> others = {"PATH",         "PRESET",     "NAME",       "TEXT",       "KEY",
+                                        "CLUSTER",      "TYPE",       "FILE",       "FOLDER",     "DIR",
+                                        "TOKEN",        "COND",       "T",          "CHECKPOINT", "PATTERN",
+                                        "steps",        "[SET",       "TOKENS|RUN", "[FILE]",     "N|FILE",
+                                        "F,B,W[,comm]", "FILE.jsonl", "FILE.toml"};
   std::string script;
   std::vector<std::string> tried;
   const std::function<void(const std::string&)> visit = [&](const std::string& verb) {
