@@ -14,9 +14,7 @@ namespace quintet::tools {
 using base::DType;
 using train::Rank;
 
-namespace {
-
-double element(const std::byte* data, DType dtype, int64_t i) {
+double element_of(const std::byte* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::F64:
       return reinterpret_cast<const double*>(data)[i];
@@ -29,11 +27,9 @@ double element(const std::byte* data, DType dtype, int64_t i) {
     case DType::U8:
       return static_cast<double>(reinterpret_cast<const uint8_t*>(data)[i]);
     default:
-      base::fail_internal("state of unsupported dtype {}", base::to_string(dtype));
+      base::fail_internal("a tensor of unsupported dtype {}", base::to_string(dtype));
   }
 }
-
-}  // namespace
 
 TensorAssembler::TensorAssembler(const graph::Graph& logical, const Has& has) {
   for (const graph::Param& p : logical.params()) {
@@ -57,7 +53,7 @@ void TensorAssembler::take(const Rank& rank, const Rank::Wanted& wanted) {
       const int64_t g = global(piece.first + i);
       if (g < 0) continue;
       tensors_[it->second].values[static_cast<size_t>(g)] =
-          element(data.data(), piece.dtype, i / piece.block);
+          element_of(data.data(), piece.dtype, i / piece.block);
       ++written_[it->second][static_cast<size_t>(g)];
     }
   });
@@ -89,7 +85,7 @@ std::vector<Tensor> states_of(const Rank& rank) {
     Tensor t{std::string(state.name), std::vector<double>(static_cast<size_t>(state.count))};
     const exec::HostBytes data = rank.read(state.range);
     for (int64_t i = 0; i < state.count; ++i)
-      t.values[static_cast<size_t>(i)] = element(data.data(), state.dtype, i);
+      t.values[static_cast<size_t>(i)] = element_of(data.data(), state.dtype, i);
     list.push_back(std::move(t));
   }
   return list;

@@ -33,6 +33,9 @@ class TensorAssembler {
   bool any_ = false;
 };
 
+// Number i of a tensor of floats or bytes.
+double element_of(const std::byte* data, base::DType dtype, int64_t i);
+
 std::vector<Tensor> states_of(const train::Rank& rank);
 std::vector<Tensor> sums_of(const train::Rank& rank);
 

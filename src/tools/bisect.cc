@@ -49,21 +49,6 @@ bool is_compared(const graph::Type& t) {
          std::none_of(t.dims.begin(), t.dims.end(), [](const auto& d) { return graph::is_ragged(d.name); });
 }
 
-double shown_element(const std::byte* data, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::F64:
-      return reinterpret_cast<const double*>(data)[i];
-    case DType::F32:
-      return reinterpret_cast<const float*>(data)[i];
-    case DType::BF16:
-      return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
-    case DType::F16:
-      return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
-    default:
-      base::fail_internal("a value of dtype {} is not compared", base::to_string(dtype));
-  }
-}
-
 double size_of_all(const std::vector<double>& a) {
   double sum = 0;
   for (const double x : a) sum += x * x;
@@ -159,10 +144,10 @@ class Recording {
                                                              : program::to_string(instr.collective.kind);
         piece.values.resize(static_cast<size_t>(type.count()));
         for (int64_t e = 0; e < type.count(); ++e) {
-          const double now = shown_element(out[i], type.dtype, e);
+          const double now = element_of(out[i], type.dtype, e);
           // Some layouts add up micro-batches, others begin anew: what this one adds is compared.
           if (i < before.size() && adds_up(*local, instr, i))
-            piece.values[static_cast<size_t>(e)] += now - shown_element(before[i].data(), type.dtype, e);
+            piece.values[static_cast<size_t>(e)] += now - element_of(before[i].data(), type.dtype, e);
           else
             piece.values[static_cast<size_t>(e)] = now;
         }
