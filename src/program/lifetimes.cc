@@ -23,7 +23,12 @@ int end_of_send(const std::vector<Instr>& instrs, int send) {
   return send;
 }
 
-using Ends = std::vector<std::vector<BufferId>>;  // by instruction: the buffers that end with it
+// A buffer that ends with an instruction, and the calls in which it has been used.
+struct End {
+  BufferId buffer;
+  When when = When::Always;
+};
+using Ends = std::vector<std::vector<End>>;  // by instruction
 
 // Buffers that end on the stream of reductions are in flight while the compute stream goes on. Those of one
 // block end with the next block's instead, so that two blocks alternate between two places; the bytes of a
@@ -32,7 +37,7 @@ void end_with_next_block(const std::vector<Instr>& instrs, StreamId reductions, 
   struct Run {
     int block;
     size_t last;  // instruction
-    std::vector<BufferId> buffers;
+    std::vector<End> buffers;
   };
   std::vector<Run> runs;
   for (size_t i = 0; i < instrs.size(); ++i) {
@@ -43,7 +48,7 @@ void end_with_next_block(const std::vector<Instr>& instrs, StreamId reductions, 
     ends[i].clear();
   }
   for (size_t r = 0; r < runs.size(); ++r) {
-    std::vector<BufferId>& at = ends[runs[std::min(r + 1, runs.size() - 1)].last];
+    std::vector<End>& at = ends[runs[std::min(r + 1, runs.size() - 1)].last];
     at.insert(at.end(), runs[r].buffers.begin(), runs[r].buffers.end());
   }
 }
@@ -54,6 +59,9 @@ void insert_frees(Program& program, int gradient_blocks) {
   struct Touch {
     int first_body = -1, last_body = -1, last_instr = -1;
     bool between_stages = false;  // sent to or received from another stage
+    // Of the calls of its only body, those in which it is used. In the others its bytes may belong to another
+    // buffer, which a Free must not touch.
+    When when = When::Always;
   };
   // A step and an evaluation are separate runs: a buffer that both use ends in each.
   std::vector<char> evaluates(program.bodies.size(), 0);
@@ -65,6 +73,10 @@ void insert_frees(Program& program, int gradient_blocks) {
     for (size_t i = 0; i < instrs.size(); ++i) {
       const auto touch = [&](const Operand& o) {
         Touch& t = touches[o.buffer.index()];
+        if (t.first_body < 0)
+          t.when = instrs[i].when;
+        else if (t.first_body != static_cast<int>(b) || t.when != instrs[i].when)
+          t.when = When::Always;
         if (t.first_body < 0) t.first_body = static_cast<int>(b);
         t.last_body = static_cast<int>(b);
         t.last_instr = static_cast<int>(i);
@@ -89,7 +101,7 @@ void insert_frees(Program& program, int gradient_blocks) {
                            ? end_of_send(instrs, t->last_instr)
                            : t->last_instr;
       ends[static_cast<size_t>(t->last_body)][static_cast<size_t>(last)].push_back(
-          BufferId(static_cast<int32_t>(i)));
+          {BufferId(static_cast<int32_t>(i)), t->when});
     }
   }
   if (gradient_blocks > 1)
@@ -106,9 +118,13 @@ void insert_frees(Program& program, int gradient_blocks) {
       const graph::Phase phase = program.bodies[b].instrs[i].phase;
       const bool repeated = program.bodies[b].instrs[i].repeated;
       with_frees.push_back(std::move(program.bodies[b].instrs[i]));
-      for (const BufferId id : ends[b][i])
-        with_frees.push_back(
-            {.kind = InstrKind::Free, .frees = id, .repeated = repeated, .phase = phase, .block = block});
+      for (const End& end : ends[b][i])
+        with_frees.push_back({.kind = InstrKind::Free,
+                              .frees = end.buffer,
+                              .when = end.when,
+                              .repeated = repeated,
+                              .phase = phase,
+                              .block = block});
     }
     program.bodies[b].instrs = std::move(with_frees);
   }

@@ -435,10 +435,8 @@ class MemoryWalk {
     State& st = state_[id.index()];
     const Buffer& b = p_.buffer(id);
     if (!st.live) {
-      // Legal when the instructions that touch it are not executed in this call.
       if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is freed twice", b.name);
-      st.freed_in = issue.call;
-      return;
+      fail(name_of(p_, issue), "{} is freed in a call that does not use it", b.name);
     }
     st.live = false;
     st.freed_in = issue.call;

@@ -70,6 +70,9 @@
 //     root of the share. In f64 that is less than one value of any tensor, so nothing is allowed for it.
 //     Counts of values that became 0 are not compared: a value that is zero in exact arithmetic is noise in
 //     one layout and zero in another.
+//  12. Skipped steps. Whether a gradient overflows (f16 ends at 65504) is a decision, too. Where weights have
+//     drifted so far that a gradient may differ by as much as itself (4), one run may skip a step that the
+//     other applies. Nothing after that is compared. Before that, both runs must decide alike.
 #pragma once
 
 #include <optional>

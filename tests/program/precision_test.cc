@@ -6,6 +6,7 @@
 
 #include "compiler/compile.h"
 #include "program/support.h"
+#include "program/verify.h"
 
 namespace quintet::program::testing {
 namespace {
@@ -146,6 +147,29 @@ TEST(PrecisionTable, EveryStateWireAndActivationHasItsType) {
       }
     }
   EXPECT_EQ(seen, (std::set<std::string>{"gather", "reduce", "values", "scalars"}));
+}
+
+// The wire of gradients that are reduced once exists in the last micro-batch only. In the others its bytes
+// may be those of a message in flight: a Free there would not be its own.
+TEST(Lifetimes, ABufferIsFreedInTheCallsThatUseIt) {
+  compiler::Compiled c = compile_small({"precision.compute=bf16", "precision.reduce=bf16",
+                                        "parallel.dp_shard=2", "parallel.zero=1", "batch.accumulation=2"});
+  int wires = 0;
+  for (Body& body : c.program.bodies)
+    for (Instr& instr : body.instrs)
+      if (instr.kind == InstrKind::Free && c.program.buffer(instr.frees).name.ends_with(".wire")) {
+        ++wires;
+        EXPECT_EQ(instr.when, When::LastCall) << c.program.buffer(instr.frees).name;
+        instr.when = When::Always;
+      }
+  EXPECT_GT(wires, 0);
+  try {
+    verify(c.program, expand(c.program, c.program.calls));
+    FAIL() << "not caught";
+  } catch (const base::InternalError& e) {
+    EXPECT_NE(std::string(e.what()).find(".wire is freed in a call that does not use it"), std::string::npos)
+        << e.what();
+  }
 }
 
 }  // namespace
