@@ -17,6 +17,7 @@
 #include "passes/fold.h"
 #include "passes/fold_codes.h"
 #include "passes/overflow.h"
+#include "passes/overlap.h"
 #include "passes/pack.h"
 #include "passes/quantize.h"
 #include "passes/recompute.h"
@@ -199,6 +200,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("overflow", local.graph);
     return local;
   };
+  const auto overlap = [&](layout::LocalGraph local, bool splits_backward) {
+    if (!runs(OptionalPass::Overlap)) return local;
+    local = pass("overlap", [&] { return passes::overlap(std::move(local), splits_backward); });
+    graph::verify(local.graph, "overlap", /*local=*/true);
+    pass.dump("overlap", local.graph);
+    return local;
+  };
   const auto fold_codes = [&](layout::LocalGraph local) {
     if (!runs(OptionalPass::Fold)) return local;
     local = pass("fold codes", [&] { return passes::fold_codes(std::move(local)); });
@@ -254,6 +262,7 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (!infers) local = fold(std::move(local), options.fold_backward && !parts_backward);
   if (quantises) local = fold_codes(std::move(local));
   local = add_passes(std::move(local), parts_backward);
+  if (!infers) local = overlap(std::move(local), parts_backward);
   std::vector<layout::LocalGraph> entries;
   if (options.serving)
     for (const Serving::Entry& entry : options.serving->entries)
@@ -265,7 +274,8 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
           false));
   layout::LocalGraph evaluate;
   if (options.evaluate)
-    evaluate = add_passes(fold(partition(build(graph::Mode::Evaluate), layout), false), false);
+    evaluate =
+        overlap(add_passes(fold(partition(build(graph::Mode::Evaluate), layout), false), false), false);
   graph::StepGraph step;
   layout::LocalGraph local_step;
   if (infers) {
@@ -381,7 +391,9 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
       program::verify_member(program, representative->program, front.layout.mesh, front.layout.pipeline);
       return 0;
     });
-  pass("free", [&] { return program::insert_frees(program, front.layout.gradient_blocks), 0; });
+  const program::FreeOptions frees{.gradient_blocks = front.layout.gradient_blocks,
+                                   .keep_sent = !options.disabled.contains(OptionalPass::Overlap)};
+  pass("free", [&] { return program::insert_frees(program, frees), 0; });
   const bool share = !options.disabled.contains(OptionalPass::ShareMemory);
   pass("allocate", [&] { return program::allocate(program, share), 0; });
   require_budget(front.fit, program);

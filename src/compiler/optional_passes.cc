@@ -11,8 +11,8 @@
 namespace quintet::compiler {
 namespace {
 
-constexpr std::array kPasses = {OptionalPass::Recompute, OptionalPass::Fold, OptionalPass::Pack,
-                                OptionalPass::FuseAdds, OptionalPass::ShareMemory};
+constexpr std::array kPasses = {OptionalPass::Recompute, OptionalPass::Fold,     OptionalPass::Pack,
+                                OptionalPass::Overlap,   OptionalPass::FuseAdds, OptionalPass::ShareMemory};
 
 }  // namespace
 
@@ -26,6 +26,8 @@ std::string_view to_string(OptionalPass pass) {
       return "fold";
     case OptionalPass::Pack:
       return "pack";
+    case OptionalPass::Overlap:
+      return "overlap";
     case OptionalPass::FuseAdds:
       return "fuse_adds";
     case OptionalPass::ShareMemory:

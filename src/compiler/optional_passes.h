@@ -14,6 +14,7 @@ enum class OptionalPass : uint8_t {
   Recompute,    // some results are computed again instead of kept (memory.recompute)
   Fold,         // ops that visit the same rows become one (passes/fold.h)
   Pack,         // projections of one input become one matmul (passes/pack.h)
+  Overlap,      // messages are in flight beside compute that does not need them (passes/overlap.h)
   FuseAdds,     // a residual is added by the op that produces the other term (graph/fuse_adds.h)
   ShareMemory,  // buffers that are never live together have the same bytes (program/allocate.h)
 };

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "graph/op.h"
+#include "passes/rewrite.h"
 
 namespace quintet::passes {
 
@@ -115,22 +116,9 @@ class DivideSaved {
   }
 
   layout::LocalGraph finish() {
-    Graph& g = local_.graph;
-    std::vector<Node> nodes;
-    std::vector<std::vector<layout::Division>> divisions;
-    std::vector<std::vector<layout::AtomList>> once;
-    local_.divisions.resize(g.nodes().size());
-    local_.once.resize(g.nodes().size());
-    for (const size_t i : order_) {
-      for (const ValueId out : g.nodes()[i].outputs)
-        g.value(out).producer = NodeId(static_cast<int32_t>(nodes.size()));
-      nodes.push_back(std::move(g.nodes()[i]));
-      divisions.push_back(std::move(local_.divisions[i]));
-      once.push_back(std::move(local_.once[i]));
-    }
-    g.nodes() = std::move(nodes);
-    local_.divisions = std::move(divisions);
-    local_.once = std::move(once);
+    local_.divisions.resize(local_.graph.nodes().size());
+    local_.once.resize(local_.graph.nodes().size());
+    reorder(local_, order_);
     return std::move(local_);
   }
 

@@ -61,4 +61,22 @@ layout::LocalGraph Rewrite::finish() {
   return std::move(local_);
 }
 
+void reorder(layout::LocalGraph& local, const std::vector<size_t>& order) {
+  graph::Graph& g = local.graph;
+  QUINTET_CHECK(order.size() == g.nodes().size(), "an order of {} nodes has {}", g.nodes().size(),
+                order.size());
+  const auto permute = [&](auto& list) {
+    if (list.empty()) return;
+    std::remove_reference_t<decltype(list)> now;
+    now.reserve(list.size());
+    for (const size_t i : order) now.push_back(std::move(list[i]));
+    list = std::move(now);
+  };
+  permute(g.nodes());
+  permute(local.divisions);
+  permute(local.once);
+  for (size_t i = 0; i < order.size(); ++i)
+    for (const ValueId out : g.nodes()[i].outputs) g.value(out).producer = NodeId(static_cast<int32_t>(i));
+}
+
 }  // namespace quintet::passes

@@ -39,6 +39,10 @@ class Rewrite {
   std::vector<char> gone_;                    // by node: merged into another
 };
 
+// Puts the nodes into this order: a permutation of their indices in which values are produced before their
+// first use.
+void reorder(layout::LocalGraph& local, const std::vector<size_t>& order);
+
 // Whether ranks exchange the node's result.
 bool is_message(const graph::Node& node);
 

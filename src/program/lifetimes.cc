@@ -23,6 +23,24 @@ int end_of_send(const std::vector<Instr>& instrs, int send) {
   return send;
 }
 
+// What a message sends is read until it is complete, while the compute stream goes on: until before the first
+// instruction that waits for what was received. Bytes that were free at once would be written by the next
+// instruction, which would wait for the message.
+int end_of_message(const std::vector<Instr>& instrs, int message) {
+  const Instr& sent = instrs[static_cast<size_t>(message)];
+  const auto waits = [&](const Instr& instr) {
+    for (const auto* list : {&instr.in, &instr.out})
+      for (const Operand& o : *list)
+        for (const Operand& received : sent.out)
+          if (o.buffer == received.buffer) return true;
+    return false;
+  };
+  for (size_t i = static_cast<size_t>(message) + 1; i < instrs.size(); ++i)
+    if (instrs[i].kind == InstrKind::Repeat || instrs[i].kind == InstrKind::End || waits(instrs[i]))
+      return static_cast<int>(i) - 1;
+  return message;
+}
+
 // A buffer that ends with an instruction, and the calls in which it has been used.
 struct End {
   BufferId buffer;
@@ -53,9 +71,18 @@ void end_with_next_block(const std::vector<Instr>& instrs, StreamId reductions, 
   }
 }
 
+// Where a buffer ends that is last touched by an instruction.
+int end_of_use(const Program& p, const std::vector<Instr>& instrs, int last, bool keep_sent) {
+  const Instr& instr = instrs[static_cast<size_t>(last)];
+  if (instr.kind != InstrKind::Collective || joins_stages(p, instr)) return last;
+  if (is_ring_send(p, instr)) return end_of_send(instrs, last);
+  const bool is_value = p.streams[instr.stream.index()].name != kStateStream;
+  return keep_sent && is_value ? end_of_message(instrs, last) : last;
+}
+
 }  // namespace
 
-void insert_frees(Program& program, int gradient_blocks) {
+void insert_frees(Program& program, const FreeOptions& options) {
   struct Touch {
     int first_body = -1, last_body = -1, last_instr = -1;
     bool between_stages = false;  // sent to or received from another stage
@@ -97,14 +124,12 @@ void insert_frees(Program& program, int gradient_blocks) {
       // A buffer of a message belongs to its micro-batch: the next micro-batch need not wait for the message.
       if (t->first_body != t->last_body || t->between_stages) buffer.scope = Scope::Micro;
       const auto& instrs = program.bodies[static_cast<size_t>(t->last_body)].instrs;
-      const int last = is_ring_send(program, instrs[static_cast<size_t>(t->last_instr)])
-                           ? end_of_send(instrs, t->last_instr)
-                           : t->last_instr;
+      const int last = end_of_use(program, instrs, t->last_instr, options.keep_sent);
       ends[static_cast<size_t>(t->last_body)][static_cast<size_t>(last)].push_back(
           {BufferId(static_cast<int32_t>(i)), t->when});
     }
   }
-  if (gradient_blocks > 1)
+  if (options.gradient_blocks > 1)
     for (size_t s = 0; s < program.streams.size(); ++s)
       if (program.streams[s].name == kStateStream)
         for (size_t b = 0; b < program.bodies.size(); ++b)

@@ -12,6 +12,12 @@ namespace quintet::program {
 //
 // gradient_blocks = 2: what the reduction of a block's gradients reads lasts until the next block's is
 // issued, so that the next block is computed in other bytes while the reduction is in flight.
-void insert_frees(Program& program, int gradient_blocks = 1);
+//
+// keep_sent: what a message of values sends lasts until before the first instruction that waits for the result.
+struct FreeOptions {
+  int gradient_blocks = 1;
+  bool keep_sent = false;
+};
+void insert_frees(Program& program, const FreeOptions& options = {});
 
 }  // namespace quintet::program

@@ -15,7 +15,7 @@ namespace {
 // Seconds per step for every requested set; 0 for the others.
 std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardware::Terms>& sets,
                                const std::vector<char>& wanted) {
-  compiler::CompileOptions options;
+  const compiler::CompileOptions options{.disabled = run.assumptions.disabled_passes};
   const auto compile = [&](const config::Recipe& r) {
     return compiler::compile_classes_unverified(r, options, 1);
   };

@@ -93,6 +93,8 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   run.assumptions.cluster = map_cluster(row, *source, notes);
   run.assumptions.stack = known ? hardware::find_stack(map_stack(row, *source))
                                 : hardware::Stack{.name = "neutral", .title = "unknown software"};
+  // Terms of other software are fitted to programs in the order in which it computes a block.
+  run.assumptions.disabled_passes = {compiler::OptionalPass::Overlap};
   run.assumptions.matmul = arithmetic(row);
   memory_outside_the_plan(row, *source, run, notes);
   r = config::resolve(std::move(r));

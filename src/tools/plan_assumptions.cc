@@ -53,6 +53,8 @@ void assume_software(plan::Assumptions& assumptions, const std::string& stack, c
     assumptions.stack = hardware::find_stack(stack.empty() ? hardware::kEngineStack : stack);
   if (assumptions.cluster.accelerator.is_nvidia() && assumptions.stack.is_engine())
     assumptions.remark = [](const program::Instr& i) { return exec::remark_on(exec::Device::Cuda, i); };
+  // Other software computes a block in the order of the model, and its terms are fitted to that.
+  if (!assumptions.stack.is_engine()) assumptions.disabled_passes.insert(compiler::OptionalPass::Overlap);
   // For accelerators that the engine does not run on, the CUDA kernels are the closest model.
   assumptions.workspace_bytes = exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
                                                    train::kernel_threads(recipe, recipe.parallel.world()));

@@ -109,7 +109,7 @@ TEST(DisablePass, UnknownNamesListTheLegalOnes) {
       compiler::parse_optional_pass(name);
       FAIL() << name;
     } catch (const base::UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("recompute, fold, pack, fuse_adds, share_memory"),
+      EXPECT_NE(std::string(e.what()).find("recompute, fold, pack, overlap, fuse_adds, share_memory"),
                 std::string::npos)
           << e.what();
     }

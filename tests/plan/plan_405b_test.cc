@@ -12,8 +12,9 @@ namespace quintet::plan {
 namespace {
 
 Report plan_405b(const std::string& cluster, const std::vector<std::string>& sets, int64_t seq_len,
-                 int64_t batch, bool timeline = false) {
+                 int64_t batch, bool timeline = false, const compiler::DisabledPasses& disabled = {}) {
   Assumptions a;
+  a.disabled_passes = disabled;
   a.cluster = hardware::parse_cluster(cluster);
   a.timeline = timeline;
   const FilledRecipe answer = recipe_from_model(
@@ -42,14 +43,14 @@ TEST(Plan405b, OneReplicaOnSixtyFourDoesNotFit) {
 
 // The two layouts of the training of Llama 3. Both have 16,384 devices.
 TEST(Plan405b, PublishedLayouts) {
-  const Report base = plan_405b("2048x8 h100",
-                                {"parallel.tp=8", "parallel.pp=16", "parallel.schedule=interleaved",
-                                 "parallel.chunks=4", "memory.recompute=selective"},
-                                8192, 2048, true);
+  const std::vector<std::string> layout = {"parallel.tp=8", "parallel.pp=16", "parallel.schedule=interleaved",
+                                           "parallel.chunks=4", "memory.recompute=selective"};
+  const Report base = plan_405b("2048x8 h100", layout, 8192, 2048, true, {compiler::OptionalPass::Overlap});
   EXPECT_EQ(base.time.devices, 16384);
   EXPECT_EQ(base.recipe.parallel.dp_shard, 128);
   EXPECT_TRUE(base.memory.fits());
-  EXPECT_NEAR(base.time.mfu, 0.41, 0.02);  // published: 41 %
+  EXPECT_NEAR(base.time.mfu, 0.41, 0.02);  // published: 41 %, by software that computes a block in order
+  EXPECT_GT(plan_405b("2048x8 h100", layout, 8192, 2048).time.mfu, base.time.mfu);
 
   // Tensor parallel with sequence parallel: for every block and micro-batch two gathers and two
   // reduce-scatters forward, the same backward; recompute also repeats gathers for weight gradients.

@@ -165,6 +165,40 @@ TEST(Allocate, GradientBlocksAlternate) {
     }
 }
 
+// While a message is in flight, compute that does not need it goes on, in other bytes than those that are
+// sent.
+TEST(Allocate, WhatAMessageSendsKeepsItsBytesUntilItIsReceived) {
+  const compiler::Compiled c =
+      compile_small({"model.layers=3", "model.moe.first_dense=1", "model.moe.experts=4", "model.moe.top_k=2",
+                     "model.moe.ffn=16", "model.moe.shared_ffn=16", "parallel.dp_shard=2", "parallel.tp=2",
+                     "parallel.sequence_parallel=true", "parallel.ep=4"});
+  const Program& p = c.program;
+  const auto meet = [&](const Operand& a, const Operand& b) {
+    const int64_t first = p.buffer(a.buffer).offset + a.offset_bytes,
+                  second = p.buffer(b.buffer).offset + b.offset_bytes;
+    return first < second + b.bytes() && second < first + a.bytes();
+  };
+  const auto touches = [](const Instr& instr, BufferId id) {
+    const auto is = [&](const Operand& o) { return o.buffer == id; };
+    return std::any_of(instr.in.begin(), instr.in.end(), is) ||
+           std::any_of(instr.out.begin(), instr.out.end(), is);
+  };
+  int beside = 0;
+  for (const Body& body : p.bodies)
+    for (size_t i = 0; i < body.instrs.size(); ++i) {
+      const Instr& sent = body.instrs[i];
+      if (sent.kind != InstrKind::Collective || p.streams[sent.stream.index()].name == kStateStream) continue;
+      for (size_t k = i + 1; k < body.instrs.size() && !touches(body.instrs[k], sent.out[0].buffer); ++k) {
+        if (body.instrs[k].kind != InstrKind::Compute) continue;
+        ++beside;
+        for (const Operand& in : sent.in)
+          for (const Operand& out : body.instrs[k].out)
+            EXPECT_FALSE(meet(in, out)) << sent.note << " and instruction " << k;
+      }
+    }
+  EXPECT_GT(beside, 20);
+}
+
 // In a pipeline what is live follows from the calls. The slow way: at every issue, all buffers that were
 // touched before and not freed since.
 int64_t live_by_calls(const Program& p, const Expanded& e) {
