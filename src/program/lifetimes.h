@@ -13,7 +13,8 @@ namespace quintet::program {
 // gradient_blocks = 2: what the reduction of a block's gradients reads lasts until the next block's is
 // issued, so that the next block is computed in other bytes while the reduction is in flight.
 //
-// keep_sent: what a message of values sends lasts until before the first instruction that waits for the result.
+// keep_sent: what a message of values sends lasts until before the first instruction that waits for its
+// result.
 struct FreeOptions {
   int gradient_blocks = 1;
   bool keep_sent = false;
