@@ -18,8 +18,8 @@ using graph::ValueId;
 
 namespace {
 
-// Rates of an ordinary GPU and its links: only the order of nodes depends on them, and all ranks must find the
-// same one, so they are the same everywhere. Per nanosecond, and nanoseconds.
+// Rates of an ordinary GPU and its links. Only the order of nodes depends on them, and all ranks must find the
+// same one, so they are constants. Per nanosecond, and nanoseconds.
 constexpr double kFlops = 400e3, kBytes = 2e3, kSentBytes = 100;
 constexpr int64_t kLaunch = 2'000, kLatency = 10'000;
 
@@ -105,8 +105,8 @@ class Segment {
     if (item.message) find_saved(i);
   }
 
-  // A message that could be sent when the block begins. If other compute comes before its reader, or the reader
-  // is a late one, it is sent no earlier than it was: its result takes memory.
+  // A message that could be sent when the block begins. If other compute comes before its reader, or the
+  // reader is a late one, it is sent no earlier than it was: its result takes memory.
   void find_saved(size_t i) {
     const auto is_outside = [&](ValueId v) {
       return producer(v) == nodes_.size() || nodes_[producer(v)].saved;
