@@ -18,8 +18,8 @@ using graph::ValueId;
 
 namespace {
 
-// Rates of an ordinary GPU and its links. Only the order of nodes depends on them, and all ranks must find the
-// same one, so they are constants. Per nanosecond, and nanoseconds.
+// Rates of an ordinary GPU and its links. Only the order of nodes depends on them, and all ranks must find
+// the same one, so they are constants. Per nanosecond, and nanoseconds.
 constexpr double kFlops = 400e3, kBytes = 2e3, kSentBytes = 100;
 constexpr int64_t kLaunch = 2'000, kLatency = 10'000;
 

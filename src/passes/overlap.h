@@ -1,6 +1,6 @@
 // Hides messages between ranks behind compute. Within a block, nodes are put into an order in which the
 // compute stream has other work while a message is in flight that its next node waits for: shared experts run
-// while rows are sent to their experts and back, gradients of weights while gradients of activations are sent.
+// while rows are sent to experts and back, gradients of weights while gradients of activations are sent.
 //
 // The values stay the same, and so do adds that another op performs. What is computed earlier, or read later,
 // lives longer: a pass costs memory where it saves time. Messages that nothing in the block precedes (saved
