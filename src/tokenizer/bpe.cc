@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <queue>
+#include <tuple>
 
 #include "tokenizer/json_field.h"
 #include "tokenizer/unicode.h"
@@ -14,10 +14,6 @@ namespace {
 constexpr std::string_view kSpaceMark = "\u2581";
 // Up to here all pairs are looked at for each merge; beyond, a heap holds them.
 constexpr size_t kShortWord = 96;
-
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
 
 }  // namespace
 
@@ -50,7 +46,7 @@ Bpe::Bpe(const Json& description, bool byte_level) : byte_level_(byte_level) {
   }
   read_merges(description);
   derive_split_mark();
-  derive_byte_pairs();
+  derive_byte_ranks();
 }
 
 void Bpe::read_vocabulary(const Json& description) {
@@ -66,7 +62,7 @@ void Bpe::read_vocabulary(const Json& description) {
 
 void Bpe::read_merges(const Json& description) {
   const Json& list = json_list(description, "merges", "model");
-  start_merges(list.size());
+  std::vector<MergeTable::Merge> merges;
   uint32_t rank = 0;
   for (const Json& entry : list) {
     std::string left, right;
@@ -93,8 +89,9 @@ void Bpe::read_merges(const Json& description) {
                       base::printable(!a   ? left
                                       : !b ? right
                                            : joined));
-    add_merge(*a, *b, rank++, *c);
+    merges.push_back({*a, *b, rank++, *c});
   }
+  merges_ = MergeTable(merges);
 }
 
 Bpe::Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens)
@@ -109,41 +106,15 @@ Bpe::Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens)
     byte_ids_.push_back(*id);
   }
   // Any two tokens whose bytes together are a token may be merged, at that token's rank.
-  size_t pairs = 0;
-  for (const auto& [token, id] : ranked_tokens) pairs += token.size() - 1;
-  start_merges(pairs);
+  std::vector<MergeTable::Merge> merges;
   for (const auto& [token, id] : ranked_tokens)
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const auto left = vocabulary_.id(std::string_view(token).substr(0, cut));
       const auto right = vocabulary_.id(std::string_view(token).substr(cut));
-      if (left && right) add_merge(*left, *right, static_cast<uint32_t>(id), id);
+      if (left && right) merges.push_back({*left, *right, static_cast<uint32_t>(id), id});
     }
-  derive_byte_pairs();
-}
-
-void Bpe::start_merges(size_t count) {
-  const size_t slots = std::bit_ceil(std::max<size_t>(2 * count, 16));
-  merges_.assign(slots, {});
-  merge_shift_ = 64 - std::countr_zero(slots);
-}
-
-// The first of two merges of one pair has the better rank but the last one counts, as in the file's own
-// reader.
-void Bpe::add_merge(int32_t left, int32_t right, uint32_t rank, int32_t joined) {
-  const uint64_t key = pair_key(left, right);
-  size_t slot = key * 0x9E3779B97F4A7C15ull >> merge_shift_;
-  while (merges_[slot].pair != kNoPair && merges_[slot].pair != key) slot = (slot + 1) & (merges_.size() - 1);
-  merges_[slot] = {key, rank, joined};
-}
-
-const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
-  const uint64_t key = pair_key(left, right);
-  size_t slot = key * 0x9E3779B97F4A7C15ull >> merge_shift_;
-  while (merges_[slot].pair != key) {
-    if (merges_[slot].pair == kNoPair) return nullptr;
-    slot = (slot + 1) & (merges_.size() - 1);
-  }
-  return &merges_[slot];
+  merges_ = MergeTable(merges);
+  derive_byte_ranks();
 }
 
 // Where spaces are written as U+2581, no merge of the usual files puts such a mark after another character.
@@ -151,9 +122,9 @@ const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
 void Bpe::derive_split_mark() {
   if (byte_level_ || ignore_merges_ || !suffix_.empty() || !prefix_.empty() || !vocabulary_.id(kSpaceMark))
     return;
-  for (const Merge& merge : merges_) {
-    if (merge.pair == kNoPair) continue;
-    const std::string_view token = vocabulary_.token(merge.joined);
+  for (const int32_t joined : merges_.all_joined()) {
+    if (joined < 0) continue;
+    const std::string_view token = vocabulary_.token(joined);
     for (size_t at = 0; (at = token.find(kSpaceMark, at)) != std::string_view::npos; at += kSpaceMark.size())
       if (at > 0 && !token.substr(0, at).ends_with(kSpaceMark)) return;
   }
@@ -208,33 +179,35 @@ void Bpe::symbols_of(std::string_view word, std::vector<int32_t>& symbols) const
   }
 }
 
-void Bpe::derive_byte_pairs() {
+void Bpe::derive_byte_ranks() {
   if (!byte_level_ || std::ranges::any_of(byte_ids_, [](int32_t id) { return id < 0; })) return;
   for (size_t pair = 0; pair < 256 * 256; ++pair)
-    byte_pairs_.push_back(step_of(byte_ids_[pair >> 8], byte_ids_[pair & 255]));
+    byte_ranks_.push_back(merges_.rank(byte_ids_[pair >> 8], byte_ids_[pair & 255]));
 }
 
 void Bpe::merge_short(std::string_view word, std::vector<int32_t>& symbols) const {
   size_t count = symbols.size();
-  // The step of symbol i with the next one.
-  std::array<uint32_t, kShortWord> ranks;
-  std::array<int32_t, kShortWord> joined;
-  const auto set = [&](size_t i, const Step& step) { ranks[i] = step.rank, joined[i] = step.joined; };
+  std::array<uint32_t, kShortWord> ranks;  // of symbol i with the next one
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(word[i])); };
   for (size_t i = 0; i + 1 < count; ++i)
-    set(i, word.empty() ? step_of(symbols[i], symbols[i + 1]) : byte_pairs_[byte(i) << 8 | byte(i + 1)]);
+    ranks[i] =
+        word.empty() ? merges_.rank(symbols[i], symbols[i + 1]) : byte_ranks_[byte(i) << 8 | byte(i + 1)];
   while (count > 1) {
     size_t best = 0;
     uint32_t rank = ranks[0];
     for (size_t i = 1; i + 1 < count; ++i)
       if (ranks[i] < rank) best = i, rank = ranks[i];
-    if (rank == kNoRank) break;
-    symbols[best] = joined[best];
+    if (rank == MergeTable::kNoRank) break;
+    const int32_t joined = symbols[best] = merges_.joined(rank);
     --count;
-    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1];
-    for (size_t i = best + 1; i + 1 < count; ++i) ranks[i] = ranks[i + 1], joined[i] = joined[i + 1];
-    if (best > 0) set(best - 1, step_of(symbols[best - 1], symbols[best]));
-    if (best + 1 < count) set(best, step_of(symbols[best], symbols[best + 1]));
+    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1], ranks[i - 1] = ranks[i];
+    const bool before = best > 0, after = best + 1 < count;
+    if (before && after)
+      std::tie(ranks[best - 1], ranks[best]) = merges_.ranks(symbols[best - 1], joined, symbols[best + 1]);
+    else if (before)
+      ranks[best - 1] = merges_.rank(symbols[best - 1], joined);
+    else if (after)
+      ranks[best] = merges_.rank(joined, symbols[best + 1]);
   }
   symbols.resize(count);
 }
@@ -253,8 +226,8 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   std::priority_queue<Pair> pairs;
   const auto push = [&](uint32_t at) {
     if (at >= count || next[at] >= count) return;
-    if (const Merge* merge = find_merge(symbols[at], symbols[next[at]]))
-      pairs.push({merge->rank, at, symbols[at], symbols[next[at]]});
+    if (const uint32_t rank = merges_.rank(symbols[at], symbols[next[at]]); rank != MergeTable::kNoRank)
+      pairs.push({rank, at, symbols[at], symbols[next[at]]});
   };
   for (uint32_t i = 0; i + 1 < count; ++i) push(i);
   while (!pairs.empty()) {
@@ -263,7 +236,7 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
     if (symbols[pair.at] != pair.left || next[pair.at] >= count || symbols[next[pair.at]] != pair.right)
       continue;
     const uint32_t gone = next[pair.at];
-    symbols[pair.at] = find_merge(pair.left, pair.right)->joined;
+    symbols[pair.at] = merges_.joined(pair.rank);
     symbols[gone] = -1;
     next[pair.at] = next[gone];
     if (next[gone] < count) before[next[gone]] = pair.at;
@@ -282,7 +255,7 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   thread_local std::vector<int32_t> symbols;
   symbols.clear();
   symbols_of(word, symbols);
-  symbols.size() <= kShortWord ? merge_short(byte_pairs_.empty() ? std::string_view() : word, symbols)
+  symbols.size() <= kShortWord ? merge_short(byte_ranks_.empty() ? std::string_view() : word, symbols)
                                : merge_long(symbols);
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }

@@ -1,7 +1,7 @@
 // Byte-pair encoding: the pair of neighbours whose merge was learnt first is joined, until none is left.
 #pragma once
 
-#include "base/huge_pages.h"
+#include "tokenizer/merge_table.h"
 #include "tokenizer/model.h"
 
 namespace quintet::tokenizer {
@@ -18,22 +18,11 @@ class Bpe final : public Model {
   size_t first_piece(std::string_view text) const override;
 
  private:
-  struct Merge {
-    uint64_t pair = kNoPair;  // left id above right id
-    uint32_t rank = 0;
-    int32_t joined = 0;
-  };
-  static constexpr uint64_t kNoPair = ~0ull;
-  static constexpr uint32_t kNoRank = ~0u;
-
   void read_vocabulary(const nlohmann::json& description);
   void read_merges(const nlohmann::json& description);
-  void start_merges(size_t count);
-  void add_merge(int32_t left, int32_t right, uint32_t rank, int32_t joined);
-  const Merge* find_merge(int32_t left, int32_t right) const;
   void derive_split_mark();
   void symbols_of(std::string_view word, std::vector<int32_t>& symbols) const;
-  void derive_byte_pairs();
+  void derive_byte_ranks();
   // `word` is what the symbols stand for, byte by byte, or empty. At most kShortWord symbols.
   void merge_short(std::string_view word, std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
@@ -42,20 +31,9 @@ class Bpe final : public Model {
   std::string prefix_, suffix_;  // of the pieces after a word's first, of its last
   std::optional<int32_t> unknown_;
   std::vector<int32_t> byte_ids_;  // of single bytes, or of "<0x41>"; -1: none
-  // What a pair becomes, and when.
-  struct Step {
-    uint32_t rank = kNoRank;
-    int32_t joined = 0;
-  };
-  Step step_of(int32_t left, int32_t right) const {
-    const Merge* merge = find_merge(left, right);
-    return merge != nullptr ? Step{merge->rank, merge->joined} : Step{};
-  }
-  template <class T>
-  using Table = std::vector<T, base::HugePages<T>>;
-  Table<Step> byte_pairs_;  // of two bytes, where the model is of bytes: no search for the first pairs
-  Table<Merge> merges_;     // open addressing, at most half full
-  int merge_shift_ = 0;
+  std::vector<uint32_t>
+      byte_ranks_;  // of two bytes, where the model is of bytes: no search for the first pairs
+  MergeTable merges_;
   std::string split_mark_;  // see first_piece; empty: none
 };
 

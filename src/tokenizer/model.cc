@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/checksum.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/unicode.h"
@@ -28,6 +29,9 @@ const std::array<char32_t, 256>& byte_spellings() {
   return table;
 }
 
+uint64_t hash_of(std::string_view text) { return base::checksum_of(std::as_bytes(std::span(text))); }
+uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+
 }  // namespace
 
 void Vocabulary::add(std::string token, int32_t id) {
@@ -35,15 +39,37 @@ void Vocabulary::add(std::string token, int32_t id) {
   if (id < 0 || id > kLargest)
     base::fail_user("tokenizer file: token '{}' has the id {}; ids are 0 to {}", base::printable(token), id,
                     kLargest);
-  if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(static_cast<size_t>(id) + 1);
-  tokens_[static_cast<size_t>(id)] = token;
-  ids_[std::move(token)] = id;
+  if (static_cast<size_t>(id) >= by_id_.size()) by_id_.resize(static_cast<size_t>(id) + 1);
+  Slot& slot = slots_[slot_of(token)];
+  if (slot.word == 0) {
+    slot = {tag_of(hash_of(token)), static_cast<uint32_t>(words_.size()) + 1};
+    words_.push_back({std::move(token), id});
+  }
+  words_[slot.word - 1].id = id;  // of a token that is there twice, the last id counts
+  by_id_[static_cast<size_t>(id)] = slot.word;
+  if (2 * words_.size() <= slots_.size()) return;
+  slots_.assign(2 * slots_.size(), {});
+  for (uint32_t word = 0; word < words_.size(); ++word)
+    slots_[slot_of(words_[word].text)] = {tag_of(hash_of(words_[word].text)), word + 1};
+}
+
+size_t Vocabulary::slot_of(std::string_view text) const {
+  const uint64_t hash = hash_of(text);
+  for (size_t slot = hash & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
+    const auto [tag, word] = slots_[slot];
+    if (word == 0 || (tag == tag_of(hash) && words_[word - 1].text == text)) return slot;
+  }
 }
 
 std::optional<int32_t> Vocabulary::id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+  const uint32_t word = slots_[slot_of(token)].word;
+  return word == 0 ? std::nullopt : std::optional(words_[word - 1].id);
+}
+
+const std::string& Vocabulary::token(int32_t id) const {
+  static const std::string none;
+  const uint32_t word = by_id_[static_cast<size_t>(id)];
+  return word == 0 ? none : words_[word - 1].text;
 }
 
 std::optional<std::string> bytes_of_spelling(std::string_view token) {

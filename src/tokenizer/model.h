@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "base/huge_pages.h"
 
 namespace quintet::tokenizer {
 
@@ -17,16 +18,23 @@ class Vocabulary {
  public:
   void add(std::string token, int32_t id);  // UserError for a negative id or one above 2^24
   std::optional<int32_t> id(std::string_view token) const;
-  const std::string& token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
-  int32_t size() const { return static_cast<int32_t>(tokens_.size()); }  // the largest id and one
+  const std::string& token(int32_t id) const;
+  int32_t size() const { return static_cast<int32_t>(by_id_.size()); }  // the largest id and one
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  struct Word {
+    std::string text;
+    int32_t id;
   };
-  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
-  std::vector<std::string> tokens_;
+  struct Slot {
+    uint32_t tag = 0;   // of the hash
+    uint32_t word = 0;  // 1-based; 0: none
+  };
+  size_t slot_of(std::string_view text) const;       // its own, or the free one for it
+  std::vector<Slot, base::HugePages<Slot>> slots_ =  // open addressing, at most half full
+      std::vector<Slot, base::HugePages<Slot>>(16);
+  std::vector<Word> words_;
+  std::vector<uint32_t> by_id_;  // 1-based; 0: none
 };
 
 class Model {

@@ -37,21 +37,22 @@ WordCaches& caches_for(uint64_t serial) {
   return *owned.caches;
 }
 
-// Appends the ids of a word that is not in the cache of short words, and keeps them.
+// Appends the ids of a word that are not in the cache of short words, and keeps them. `known`: what that cache
+// said, nothing (0) or that there are many.
 void encode_unknown(const Model& model, WordCaches& caches, std::string_view word, const WordCache::Key& key,
-                    uint64_t hash, std::vector<int32_t>& ids) {
-  const uint64_t long_hash = base::checksum_of(std::as_bytes(std::span(word)));
-  if (const auto known = caches.long_words.find(word, long_hash); !known.empty()) {
-    ids.insert(ids.end(), known.begin(), known.end());
-    return;
-  }
+                    uint64_t hash, size_t known, std::vector<int32_t>& ids) {
+  const bool is_short = word.size() <= WordCache::kLongest, may_be_long = !is_short || known != 0;
+  const auto long_hash = [&] { return base::checksum_of(std::as_bytes(std::span(word))); };
+  if (may_be_long)
+    if (const auto found = caches.long_words.find(word, long_hash()); !found.empty()) {
+      ids.insert(ids.end(), found.begin(), found.end());
+      return;
+    }
   const size_t before = ids.size();
   model.encode(word, ids);
-  const auto found = std::span(ids).subspan(before);
-  if (word.size() <= WordCache::kLongest && found.size() <= WordCache::kMostIds)
-    caches.words.insert(key, hash, found);
-  else
-    caches.long_words.insert(word, long_hash, found);
+  const auto made = std::span(ids).subspan(before);
+  if (is_short && known == 0) caches.words.insert(key, hash, made);
+  if (!is_short || made.size() > WordCache::kMostIds) caches.long_words.insert(word, long_hash(), made);
 }
 
 // A number as the Rust library that `tokenizers` reads files with computes it: the digits that fit 64 bits,
@@ -192,12 +193,13 @@ void Pipeline::encode_pattern(std::string_view text, std::vector<int32_t>& ids) 
     ids.resize(used + WordCache::kMostIds * count);
     for (size_t i = 0; i < count; ++i) {
       const auto& [begin, size, key, hash] = batch[i];
-      if (const size_t known = words.copy(key, hash, ids.data() + used); known > 0) {
+      const size_t known = words.copy(key, hash, ids.data() + used);
+      if (known - 1 < WordCache::kMostIds) {
         used += known;
         continue;
       }
       ids.resize(used);
-      encode_unknown(*parts_.model, caches, {begin, size}, key, hash, ids);
+      encode_unknown(*parts_.model, caches, {begin, size}, key, hash, known, ids);
       used = ids.size();
       ids.resize(used + WordCache::kMostIds * (count - i - 1));
     }
@@ -220,8 +222,9 @@ void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32
     const size_t before = ids.size();
     ids.resize(before + WordCache::kMostIds);
     const size_t known = caches.words.copy(waiting.key, waiting.hash, ids.data() + before);
-    ids.resize(before + known);
-    if (known == 0) encode_unknown(*parts_.model, caches, waiting.word, waiting.key, waiting.hash, ids);
+    const bool is_known = known - 1 < WordCache::kMostIds;
+    ids.resize(before + (is_known ? known : 0));
+    if (!is_known) encode_unknown(*parts_.model, caches, waiting.word, waiting.key, waiting.hash, known, ids);
   };
   std::array<Waiting, 16> queue;
   size_t waiting = 0;

@@ -15,12 +15,14 @@
 
 namespace quintet::tokenizer {
 
-// Words of up to 15 bytes whose ids are at most three, which are nearly all: a slot holds the word itself
-// and is half a cache line, so a word that is there costs one access. A set is two slots; a table that is
-// half full grows, up to 32 MiB, and then the older word of a full set is evicted.
+// Words of up to 15 bytes, nearly all with at most three ids: a slot holds the word itself and is half a
+// cache line, so a word that is there costs one access. Of a word with more ids it is only known that there
+// are (LongWordCache has them). A set is two slots; a table that is half full grows, up to 32 MiB, and then
+// the older word of a full set is evicted.
 class WordCache {
  public:
   static constexpr size_t kLongest = 15, kMostIds = 3;
+  static constexpr size_t kMany = kMostIds + 1;  // in place of a number of ids: they are elsewhere
 
   struct Key {
     uint64_t low = 0, high = 0;  // the bytes, zero-padded; the length in the last byte
@@ -63,7 +65,7 @@ class WordCache {
   void prefetch(uint64_t hash) const { __builtin_prefetch(&sets_[hash >> shift_]); }
 
   // Writes the ids of the word to `out`, which has room for kMostIds. Returns their number; 0: it is not
-  // there.
+  // there; kMany: nothing of use was written.
   size_t copy(const Key& key, uint64_t hash, int32_t* out) const {
     const Set& set = sets_[hash >> shift_];
     const Slot& slot = set.slots[set.slots[0].key == key ? 0 : 1];
@@ -71,10 +73,10 @@ class WordCache {
     return slot.key == key ? slot.count : 0;
   }
   void insert(const Key& key, uint64_t hash, std::span<const int32_t> ids) {
-    if (ids.empty() || ids.size() > kMostIds) return;
+    if (ids.empty()) return;
     if (++inserted_ > sets_.size() && shift_ > 64 - kMostBits) grow();
-    Slot slot{key, static_cast<uint32_t>(ids.size()), {}};
-    std::memcpy(slot.ids, ids.data(), ids.size_bytes());
+    Slot slot{key, static_cast<uint32_t>(std::min(ids.size(), kMany)), {}};
+    if (ids.size() <= kMostIds) std::memcpy(slot.ids, ids.data(), ids.size_bytes());
     put(slot, hash);
   }
 

@@ -37,6 +37,23 @@ TEST(WordCache, KeepsWordsWhenItGrows) {
   EXPECT_EQ(cache.copy(other, WordCache::hash(other), ids), 0u);
 }
 
+// Of a word with more ids than a slot holds it is known that there are many, also after growing.
+TEST(WordCache, RemembersThatAWordHasManyIds) {
+  WordCache cache;
+  const std::vector<int32_t> ids(7, 5);
+  const WordCache::Key many = WordCache::key("many");
+  cache.insert(many, WordCache::hash(many), ids);
+  cache.insert(WordCache::key("none"), WordCache::hash(WordCache::key("none")), {});
+  for (int i = 0; i < 40'000; ++i) {
+    const WordCache::Key key = WordCache::key(word_of(i));
+    cache.insert(key, WordCache::hash(key), std::span(ids).first(1));
+  }
+  int32_t out[WordCache::kMostIds];
+  EXPECT_EQ(cache.copy(many, WordCache::hash(many), out), WordCache::kMany);
+  const WordCache::Key none = WordCache::key("none");
+  EXPECT_EQ(cache.copy(none, WordCache::hash(none), out), 0u) << "a word without ids is not kept";
+}
+
 // Both ways to a key agree for every length, whatever follows the word.
 TEST(WordCache, KeysDependOnTheWordAlone) {
   const std::string a = "abcdefghijklmnopqrst";
