@@ -164,21 +164,19 @@ JsonPeek peek_json(const base::Path& path) {
     if (!bytes.skip_space(c)) return peek;
     const bool array = c == '[';
     if (array) bytes.take();
-    if (array && !bytes.skip_space(c)) return peek;
-    if (c != '{') return peek;
+    if (array && (!bytes.skip_space(c) || c == ']')) return peek;
+    if (!array && c != '{') return peek;
     const auto found = bytes.value(peek.first, kPeeked);
     if (found != Bytes::Value::Whole && found != Bytes::Value::TooLong) return {};
     if (found == Bytes::Value::TooLong) return {array ? JsonShape::Array : JsonShape::Stream, ""};
-    if (array) {
-      if (!bytes.skip_space(c) || c == ',' || c == ']') peek.shape = JsonShape::Array;
-      return peek;
-    }
+    // Text that may not follow the first value is no reason to take records for plain text: reading them
+    // names it.
+    peek.shape = array ? JsonShape::Array : JsonShape::Single;
+    if (array) return peek;
     const bool one_line = peek.first.find('\n') == std::string::npos;
     bool line_ends = false;
     while (bytes.peek(c) && is_space(c)) line_ends = line_ends || c == '\n', bytes.take();
-    if (!bytes.peek(c))
-      peek.shape = JsonShape::Single;
-    else if (c == '{')
+    if (bytes.peek(c) && c == '{')
       peek.shape = one_line && line_ends ? JsonShape::Lines : JsonShape::Stream;
   } catch (const DamagedFile&) {
     return {};

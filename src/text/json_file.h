@@ -12,14 +12,14 @@ namespace quintet::text {
 
 enum class JsonShape {
   Other,   // no objects, or not JSON
-  Single,  // one object
+  Single,  // one object, and nothing after it that could be another
   Lines,   // objects, one per line
   Stream,  // objects one after another that span lines
-  Array,   // an array of objects
+  Array,   // an array that is not empty
 };
 struct JsonPeek {
   JsonShape shape = JsonShape::Other;
-  std::string first;  // the first object; empty when it is longer than is looked at
+  std::string first;  // the first value; empty when it is longer than is looked at
 };
 // Reads the beginning of a file, decompressed. What cannot be restored is Other: reading it says why.
 JsonPeek peek_json(const base::Path& path);

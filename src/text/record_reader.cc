@@ -142,6 +142,11 @@ void require_fields(const base::Path& path, const std::vector<std::string>& colu
   const JsonPeek peek = peek_json(path);
   if (peek.shape != JsonShape::Array || has_any(peek, columns)) return;
   const auto first = base::parse_ordered_json(peek.first);
+  if (!first.is_object())
+    base::fail_user(
+        "'{}' is an array whose first element is no object but {}: a record is an object with the field {}. "
+        "Write one per element, or rename the file to .txt if the JSON itself is the text",
+        path.string(), base::printable(peek.first.substr(0, 40)), fmt::join(columns, ", "));
   std::vector<std::string> fields;
   for (const auto& [key, value] : first.items()) fields.push_back(base::printable(key));
   base::fail_user(

@@ -238,9 +238,36 @@ TEST(JsonFile, DamageNamesTheObject) {
   EXPECT_CONTAINS(user_error([&] { require_fields(folder / "y.json", {"text"}); }),
                   "is an array of objects without the field text; the first has: id, body");
   require_fields(folder / "y.json", {"text", "body"});
+  put(folder / "y.json", "[\"one\", \"two\"]");
+  EXPECT_CONTAINS(user_error([&] { require_fields(folder / "y.json", {"text"}); }),
+                  "is an array whose first element is no object but \"one\"");
+  EXPECT_EQ(kind_of(folder / "y.json", {"text"}), FileKind::Text) << "below a folder it is a file like any other";
   put(folder / "z.json", "[{\"text\": \"a\", \"score\": NaN}, {\"text\": \"b\"}]");  // as Python writes it
   require_fields(folder / "z.json", {"text"});
   EXPECT_EQ(kind_of(folder / "z.json", {"text"}), FileKind::Objects);
+}
+
+// What is wrong after the first record makes a file damaged, not a text.
+TEST(JsonFile, DamageAfterTheFirstRecordIsNamed) {
+  const TempFolder folder;
+  for (const auto& [text, good, damage] : std::vector<std::tuple<std::string, size_t, std::string>>{
+           {"[{\"text\": \"a\"}{\"text\": \"b\"}]", 1, "no comma follows object 1"},
+           {"[{\"text\": \"a\"} x", 1, "no comma follows object 1"},
+           {"{\"text\": \"a\"} x\n{\"text\": \"b\"}\n", 2, "not valid JSON"},
+           {"{\"text\": \"a\"},\n{\"text\": \"b\"},\n", 1, "no value"}}) {
+    put(folder / "x.json", text);
+    ASSERT_EQ(kind_of(folder / "x.json", {"text"}), FileKind::Objects) << text;
+    EXPECT_EQ(kind_of(folder / "x.json", {"body"}), FileKind::Text) << text;
+    RecordReader reader({folder / "x.json"}, {"text"});
+    size_t documents = 0;
+    std::string found;
+    for (Record record; reader.next(record);) {
+      const Document document = document_of(std::move(record), {});
+      document.outcome == Outcome::Document ? void(++documents) : void(found += document.text);
+    }
+    EXPECT_EQ(documents, good) << text;
+    EXPECT_CONTAINS(found, damage);
+  }
 }
 
 std::string render(std::string_view spelled, const std::string& line, Outcome expected = Outcome::Document) {
