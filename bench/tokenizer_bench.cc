@@ -1,4 +1,4 @@
-// MB/s of encoding on one thread, in CPU time: a first pass over one text, then another text with warm
+// MB/s of encoding on one thread, in CPU time of the process: a first pass over one text, then another text with warm
 // caches, then that text again. One line of JSON for bench/compare_tokenizers.py.
 #include <fmt/core.h>
 #include <time.h>
@@ -13,7 +13,7 @@ namespace {
 
 double cpu_seconds() {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 

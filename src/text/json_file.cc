@@ -176,8 +176,7 @@ JsonPeek peek_json(const base::Path& path) {
     const bool one_line = peek.first.find('\n') == std::string::npos;
     bool line_ends = false;
     while (bytes.peek(c) && is_space(c)) line_ends = line_ends || c == '\n', bytes.take();
-    if (bytes.peek(c) && c == '{')
-      peek.shape = one_line && line_ends ? JsonShape::Lines : JsonShape::Stream;
+    if (bytes.peek(c) && c == '{') peek.shape = one_line && line_ends ? JsonShape::Lines : JsonShape::Stream;
   } catch (const DamagedFile&) {
     return {};
   }

@@ -9,6 +9,7 @@
 
 #include "base/file_system.h"
 #include "base/temp_folder.h"
+#include "data/dataset.h"
 #include "data/foreign_file.h"
 
 namespace quintet::data {
@@ -294,6 +295,21 @@ TEST(TokenReadAhead, FetchesFromTheDisk) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(cache.is_cached(2 * begin, 2 * count));
   EXPECT_FALSE(cache.is_cached(0, 2 * begin)) << "what was not announced";
+
+  // A sample announces its own tokens, or those of the positions that are wanted.
+  constexpr int64_t kLength = int64_t{1} << 18;  // half a MiB
+  const Dataset dataset(corpus, kLength, false, 0, 8);
+  const PositionRange half{kLength / 2, kLength / 2};
+  for (const auto& [sample, wanted, first] :
+       {std::tuple{3, Positions(), int64_t{0}}, {6, Positions(&half, 1), kLength / 2}}) {
+    const int64_t at = 2 * (sample * kLength + first), bytes = 2 * (kLength - first);
+    base::forget_cached(file);
+    ASSERT_FALSE(cache.is_cached(at, bytes));
+    dataset.will_read(sample, wanted);
+    for (int waits = 0; waits < 3000 && !cache.is_cached(at, bytes); ++waits)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(cache.is_cached(at, bytes)) << sample;
+  }
 }
 
 }  // namespace

@@ -241,7 +241,8 @@ TEST(JsonFile, DamageNamesTheObject) {
   put(folder / "y.json", "[\"one\", \"two\"]");
   EXPECT_CONTAINS(user_error([&] { require_fields(folder / "y.json", {"text"}); }),
                   "is an array whose first element is no object but \"one\"");
-  EXPECT_EQ(kind_of(folder / "y.json", {"text"}), FileKind::Text) << "below a folder it is a file like any other";
+  EXPECT_EQ(kind_of(folder / "y.json", {"text"}), FileKind::Text)
+      << "below a folder it is a file like any other";
   put(folder / "z.json", "[{\"text\": \"a\", \"score\": NaN}, {\"text\": \"b\"}]");  // as Python writes it
   require_fields(folder / "z.json", {"text"});
   EXPECT_EQ(kind_of(folder / "z.json", {"text"}), FileKind::Objects);
