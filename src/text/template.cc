@@ -87,8 +87,9 @@ bool Template::render(const nlohmann::json& object, std::string& out) const {
                         names.empty() ? "none" : names);
       return false;
     } else {
-      out = fmt::format("the field \"{}\" has the type {}, but must be a string", base::printable(part.field),
-                        value->type_name());
+      out =
+          fmt::format("the field \"{}\" has the type {}, but must be a string{}", base::printable(part.field),
+                      value->type_name(), only_strings_ ? "" : ", a number or true or false");
       return false;
     }
   }

@@ -286,7 +286,7 @@ TEST(Template, PutsFieldsIntoText) {
   EXPECT_EQ(render("a \xC3\xA9 {x}", R"({"x": ""})"), "a \xC3\xA9 ");
   EXPECT_EQ(render("{x}", R"({"y": 1, "z": 2})", Outcome::Damaged), "no field \"x\"; the fields are: y, z");
   EXPECT_EQ(render("{x}", R"({"x": [1]})", Outcome::Damaged),
-            "the field \"x\" has the type array, but must be a string");
+            "the field \"x\" has the type array, but must be a string, a number or true or false");
   EXPECT_EQ(render("{x}", R"([])", Outcome::Damaged), "not a JSON object");
   EXPECT_EQ(render("{x}", R"({"x)", Outcome::Damaged),
             "not valid JSON (byte 4: invalid string: missing closing quote)");
