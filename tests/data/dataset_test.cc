@@ -136,6 +136,10 @@ TEST(Dataset, CountsAgreeWithLabels) {
         EXPECT_EQ(train.has_label(i, static_cast<int64_t>(at)), sample.labels[at] != kIgnored);
       }
       EXPECT_EQ(train.valid_labels(i), valid);
+      int64_t pairs = 0;
+      for (size_t at = 0; at < 7; ++at)
+        for (size_t seen = 0; seen <= at; ++seen) pairs += sample.documents[at] == sample.documents[seen];
+      EXPECT_EQ(train.visible_pairs(i), pairs);
     }
   }
 }
