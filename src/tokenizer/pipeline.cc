@@ -37,8 +37,8 @@ WordCaches& caches_for(uint64_t serial) {
   return *owned.caches;
 }
 
-// Appends the ids of a word that are not in the cache of short words, and keeps them. `known`: what that cache
-// said, nothing (0) or that there are many.
+// Appends the ids of a word that the cache of short words does not have, and keeps them. `known`: what that
+// cache said, nothing (0) or that there are many.
 void encode_unknown(const Model& model, WordCaches& caches, std::string_view word, const WordCache::Key& key,
                     uint64_t hash, size_t known, std::vector<int32_t>& ids) {
   const bool is_short = word.size() <= WordCache::kLongest, may_be_long = !is_short || known != 0;
