@@ -352,11 +352,13 @@ class Comparison {
           if (b_.steps[t].result.skipped) continue;
           const double size = norm(b_.steps[t].gradients[of].values);
           allowed = std::max(allowed, allowed_[t][of] + clip_error(t) * size);
-          if (size > 0) relative = std::max(relative, allowed_[t][of] / size + clip_error(t));
+          relative = std::max(relative, size > 0 ? allowed_[t][of] / size + clip_error(t) : 1);
         }
-        // LARS keeps updates, whose size does not depend on that of the gradients.
+        // LARS keeps updates, whose size does not depend on that of the gradients: one that is only rounding
+        // errors in one run, and zero in the other, makes a whole update.
         if (b.op == &graph::kLars)
-          allowed = 2 * relative * norm(b.tensors[i].values) / (1 - recipe_.optimizer.momentum);
+          allowed = 2 * relative * std::max(norm(a.tensors[i].values), norm(b.tensors[i].values)) /
+                    (1 - recipe_.optimizer.momentum);
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
           add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),

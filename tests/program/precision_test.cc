@@ -6,6 +6,7 @@
 
 #include "compiler/compile.h"
 #include "program/support.h"
+#include "program/text.h"
 #include "program/verify.h"
 
 namespace quintet::program::testing {
@@ -130,8 +131,43 @@ void check_values(const Program& p, const Policy& policy) {
   }
 }
 
+// Every operand of every instruction, by the memory class of its buffer: nothing is stored in a type that
+// [precision] does not name.
+void check_buffers(const Program& p, const Policy& policy, std::set<MemoryClass>& classes) {
+  const DType wide = base::accumulator_of(policy.compute);
+  const auto allowed = [&](MemoryClass of) -> std::set<DType> {
+    switch (of) {
+      case MemoryClass::Parameters:  // gathered, or stored
+        return {policy.compute};
+      case MemoryClass::Gradients:
+        return {policy.gradients};
+      case MemoryClass::Optimizer:  // masters or halves of them, moments
+        return {policy.master, policy.moments, DType::I16};
+      case MemoryClass::Activations:  // values, statistics of rows, and what is left of them for gradients
+        return {policy.compute, wide};
+      case MemoryClass::Communication:  // messages between ranks: values, statistics of rows, gradients
+        return {policy.compute, wide, policy.reduce};
+      case MemoryClass::Inputs:  // ids, labels, positions; scalars of a step
+        return {DType::I32, DType::F64, DType::I64};
+      default:
+        return {};
+    }
+  };
+  for (const Body& body : p.bodies)
+    for (const Instr& i : body.instrs)
+      for (const auto* operands : {&i.in, &i.out})
+        for (const Operand& o : *operands) {
+          const Buffer& b = p.buffer(o.buffer);
+          if (b.memory_class == MemoryClass::Workspace) continue;
+          classes.insert(b.memory_class);
+          EXPECT_TRUE(allowed(b.memory_class).contains(o.type.dtype))
+              << b.name << " holds " << graph::to_string(o.type) << " for " << to_text(p, i);
+        }
+}
+
 TEST(PrecisionTable, EveryStateWireAndActivationHasItsType) {
   std::set<std::string> seen;
+  std::set<MemoryClass> classes;
   for (const Policy& policy : kPolicies)
     for (const Overrides& layout : kLayouts) {
       Overrides sets = policy.sets;
@@ -144,9 +180,11 @@ TEST(PrecisionTable, EveryStateWireAndActivationHasItsType) {
         check_states(c.program, policy);
         check_wires(c.program, policy, seen);
         check_values(c.program, policy);
+        check_buffers(c.program, policy, classes);
       }
     }
   EXPECT_EQ(seen, (std::set<std::string>{"gather", "reduce", "values", "scalars"}));
+  EXPECT_EQ(classes.size(), 6u);
 }
 
 // The wire of gradients that are reduced once exists in the last micro-batch only. In the others its bytes
