@@ -1,5 +1,5 @@
-// MB/s of encoding on one thread, in CPU time of the process: a first pass over one text, then another text with warm
-// caches, then that text again. One line of JSON for bench/compare_tokenizers.py.
+// MB/s of encoding on one thread, in CPU time of the process: a first pass over one text, then another text
+// with warm caches, then that text again. One line of JSON for bench/compare_tokenizers.py.
 #include <fmt/core.h>
 #include <time.h>
 #include <xxhash.h>
