@@ -91,7 +91,7 @@ void Bpe::read_merges(const Json& description) {
                                            : joined));
     merges.push_back({*a, *b, rank++, *c});
   }
-  merges_ = MergeTable(merges);
+  merges_ = MergeTable(merges, vocabulary_.size());
 }
 
 Bpe::Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens)
@@ -113,7 +113,7 @@ Bpe::Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens)
       const auto right = vocabulary_.id(std::string_view(token).substr(cut));
       if (left && right) merges.push_back({*left, *right, static_cast<uint32_t>(id), id});
     }
-  merges_ = MergeTable(merges);
+  merges_ = MergeTable(merges, vocabulary_.size());
   derive_byte_ranks();
 }
 

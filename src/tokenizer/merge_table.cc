@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/error.h"
+
 namespace quintet::tokenizer {
 
-MergeTable::MergeTable(const std::vector<Merge>& merges) {
-  uint32_t largest_id = 1, ranks = 0;
+MergeTable::MergeTable(const std::vector<Merge>& merges, int32_t ids) {
+  uint32_t ranks = 0;
   for (const Merge& merge : merges) {
-    largest_id =
-        std::max({largest_id, static_cast<uint32_t>(merge.left), static_cast<uint32_t>(merge.right)});
+    QUINTET_CHECK(std::max(merge.left, merge.right) < ids, "a merge of {} and {} among {} ids", merge.left,
+                  merge.right, ids);
     ranks = std::max(ranks, merge.rank + 1);
   }
   joined_.assign(ranks, -1);
   for (const Merge& merge : merges) joined_[merge.rank] = merge.joined;
-  id_bits_ = static_cast<int>(std::bit_width(largest_id));
+  // A pair of larger ids would have the key of another pair.
+  id_bits_ = static_cast<int>(std::bit_width(static_cast<uint32_t>(std::max(ids - 1, 1))));
   key_bits_ = 2 * id_bits_;
   int slot_bits = std::max<int>({4, static_cast<int>(std::bit_width(2 * merges.size())), key_bits_ - 28});
   while (!fill(merges, slot_bits)) ++slot_bits;

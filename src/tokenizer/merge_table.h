@@ -19,9 +19,10 @@ class MergeTable {
     uint32_t rank = 0;
     int32_t joined = 0;
   };
-  MergeTable() : MergeTable(std::vector<Merge>()) {}
-  // Of two merges of one pair the last one counts. Two merges of one rank make the same token.
-  explicit MergeTable(const std::vector<Merge>& merges);
+  MergeTable() : MergeTable({}, 1) {}
+  // Of two merges of one pair the last one counts. Two merges of one rank make the same token. `ids`: every id
+  // that is looked up is below it, also those that no merge has.
+  MergeTable(const std::vector<Merge>& merges, int32_t ids);
 
   // kNoRank: the pair is not merged.
   uint32_t rank(int32_t left, int32_t right) const { return rank_at(place_of(left, right)); }

@@ -15,13 +15,13 @@ using Pairs = std::map<std::pair<int32_t, int32_t>, uint32_t>;
 void expect_equal_to_map(int32_t ids, uint32_t count) {
   std::mt19937 random(ids);
   std::uniform_int_distribution<int32_t> id(0, ids - 1);
-  std::vector<MergeTable::Merge> merges = {{ids - 1, ids - 1, 0, 7}};
-  Pairs expected = {{{ids - 1, ids - 1}, 0}};
+  std::vector<MergeTable::Merge> merges = {{0, 0, 0, 7}};
+  Pairs expected = {{{0, 0}, 0}};
   for (uint32_t rank = 1; rank < count; ++rank) {
     merges.push_back({id(random), id(random), rank, static_cast<int32_t>(rank) * 3});
     expected[{merges.back().left, merges.back().right}] = rank;
   }
-  const MergeTable table(merges);
+  const MergeTable table(merges, ids);
   const auto expect_rank = [&](int32_t left, int32_t right) {
     const auto found = expected.find({left, right});
     const uint32_t rank = found == expected.end() ? MergeTable::kNoRank : found->second;
@@ -53,6 +53,15 @@ TEST(MergeTable, DistinguishesPairsOfTheLargestIds) {
   expect_equal_to_map((1 << 24) + 1, 50'000);
 }
 
+// Most tokens of a vocabulary can be looked up, and those that were learnt last are in no merge.
+TEST(MergeTable, FindsNothingForIdsThatNoMergeHas) {
+  const MergeTable table({{10, 10, 0, 256}}, 257);
+  for (int32_t left = 0; left < 257; ++left)
+    for (int32_t right = 0; right < 257; ++right)
+      ASSERT_EQ(table.rank(left, right), left == 10 && right == 10 ? 0 : MergeTable::kNoRank)
+          << left << " " << right;
+}
+
 TEST(MergeTable, WithoutMergesFindsNothing) {
   EXPECT_EQ(MergeTable().rank(0, 0), MergeTable::kNoRank);
   EXPECT_TRUE(MergeTable().all_joined().empty());
@@ -61,7 +70,7 @@ TEST(MergeTable, WithoutMergesFindsNothing) {
 // The last of two merges of one pair counts, as in the reader of `tokenizers`; a rank without a merge joins
 // nothing.
 TEST(MergeTable, TheLastMergeOfAPairCounts) {
-  const MergeTable table({{1, 2, 3, 10}, {4, 5, 6, 11}, {1, 2, 8, 12}});
+  const MergeTable table({{1, 2, 3, 10}, {4, 5, 6, 11}, {1, 2, 8, 12}}, 13);
   EXPECT_EQ(table.rank(1, 2), 8u);
   EXPECT_EQ(table.joined(8), 12);
   EXPECT_EQ(table.all_joined()[7], -1);
