@@ -20,8 +20,8 @@ class MergeTable {
     int32_t joined = 0;
   };
   MergeTable() : MergeTable({}, 1) {}
-  // Of two merges of one pair the last one counts. Two merges of one rank make the same token. `ids`: every id
-  // that is looked up is below it, also those that no merge has.
+  // Of two merges of one pair the last one counts. Two merges of one rank make the same token. Every id that
+  // is looked up is below `ids`, also those that no merge has.
   MergeTable(const std::vector<Merge>& merges, int32_t ids);
 
   // kNoRank: the pair is not merged.
