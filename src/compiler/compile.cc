@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
+#include "compiler/stage_balance.h"
 #include "config/batch_ramp.h"
 #include "config/quantised.h"
 #include "graph/text.h"
@@ -106,9 +107,9 @@ std::vector<StepKind> step_kinds(const config::Recipe& recipe) {
   return kinds;
 }
 
-Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {
+Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& model, bool infer) {
   const config::Parallel& p = recipe.parallel;
-  if (p.pp == 1 || infer) return {layout::one_stage(graph.num_blocks), std::nullopt};
+  if (p.pp == 1 || infer) return {layout::one_stage(model.num_blocks), std::nullopt};
   Pipeline out;
   out.schedule = pipeline_schedule(recipe);
   for (const StepKind& kind : step_kinds(recipe)) {
@@ -116,10 +117,9 @@ Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, 
     smaller.batch.accumulation = kind.accumulation;
     out.variants.push_back(pipeline_schedule(smaller));
   }
-  const int stages = out.schedule->virtual_stages();
   out.stages.of_block =
-      layout::stage_of_blocks(p.stages.empty() ? layout::balance(graph, stages) : p.stages, graph.num_blocks);
-  for (int s = 0; s < stages; ++s) {
+      layout::stage_of_blocks(blocks_per_stage(recipe, block_work(recipe, model)), model.num_blocks);
+  for (int s = 0; s < out.schedule->virtual_stages(); ++s) {
     out.stages.rank_of.push_back(out.schedule->home_of(s).rank);
     out.stages.chunk_of.push_back(out.schedule->home_of(s).chunk);
   }
@@ -230,27 +230,21 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("quantize", logical);
   }
   const bool recomputes = !infers && runs(OptionalPass::Recompute);
-  Pipeline pipeline;
+  Pipeline pipeline = make_pipeline(recipe, plain, infers);
   std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
   if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
-    // The first blocks of a stage, and chunks of them, are those of the split that balances the work without
-    // recompute.
-    const std::vector<int> stages_before_recompute =
-        recipe.memory.recompute_first > 0 || recipe.memory.recompute_chunk > 1
-            ? (pipeline = make_pipeline(recipe, logical, infers)).stages.of_block
-            : std::vector<int>();
+    const std::vector<int>& stages = pipeline.stages.of_block;
     logical = pass("recompute", [&] {
       if (fit) return passes::recompute(logical, fit->marks);
-      return passes::recompute(logical, passes::chosen(logical, recipe.memory, stages_before_recompute),
-                               passes::chunks_of(logical, recipe.memory, stages_before_recompute));
+      return passes::recompute(logical, passes::chosen(logical, recipe.memory, stages),
+                               passes::chunks_of(logical, recipe.memory, stages));
     });
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
   if (quantises) passes::drop_unused_codes(logical);
-  if (pipeline.stages.of_block.empty()) pipeline = make_pipeline(recipe, logical, infers);
   layout::LocalGraph local = partition(logical, layout);
   if (quantises) passes::require_code_sizes(local.graph);
   if (!infers && recipe.memory.split_saved) {
@@ -497,6 +491,10 @@ void verify_together(const Ranks& classes) {
 }
 
 }  // namespace
+
+graph::Graph training_graph(const config::Recipe& recipe) {
+  return models::build(recipe.model, build_options(recipe, graph::Mode::Train));
+}
 
 int Serving::find(graph::Mode mode, int64_t rows) const {
   for (size_t i = 0; i < entries.size(); ++i)

@@ -87,6 +87,9 @@ struct Compiled {
   std::vector<PassRecord> passes;
 };
 
+// What compile() builds from recipe.model before any pass.
+graph::Graph training_graph(const config::Recipe& recipe);
+
 // Verified alone and as a member of its class.
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "config/problem.h"
@@ -60,7 +62,20 @@ void require_order_of_loads(const schedule::Schedule& s, const std::string& file
   }
 }
 
+// Length of a shortened schedule, in multiples of the pipeline's ranks: steady state is reached.
+constexpr int64_t kRounds = 5;
+
 }  // namespace
+
+config::Recipe with_few_micro_batches(const config::Recipe& recipe) {
+  const config::Parallel& p = recipe.parallel;
+  const int64_t all = recipe.batch.accumulation, round = p.micro_group > 0 ? p.micro_group : p.pp;
+  const int64_t left = all % round;  // spread over the groups of an interleaved schedule, one each
+  const int64_t few = std::max(kRounds, left) * round + left;
+  config::Recipe shorter = recipe;
+  if (all > 2 * few && !config::schedule_file(p.schedule)) shorter.batch.accumulation = few;
+  return shorter;
+}
 
 schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
   const config::Parallel& p = recipe.parallel;

@@ -1,9 +1,8 @@
 // How a pipeline splits the model: blocks into virtual stages, virtual stages onto pipeline ranks.
 #pragma once
 
+#include <cstdint>
 #include <vector>
-
-#include "graph/graph.h"
 
 namespace quintet::layout {
 
@@ -23,11 +22,6 @@ struct Stages {
 
 // No pipeline: one stage.
 Stages one_stage(int num_blocks);
-
-// Layers per virtual stage, contiguous, minimising the cost of the most expensive stage; the embedding counts
-// in the first, the head in the last. Ties give earlier stages more. Costs are the forward FLOPs of the
-// blocks.
-std::vector<int64_t> balance(const graph::Graph& graph, int stages);
 
 // Block labels from layers per virtual stage: label 0 goes to the first stage, the last label to the last.
 std::vector<int> stage_of_blocks(const std::vector<int64_t>& layers, int num_blocks);

@@ -226,17 +226,22 @@ bool is_phase_w(const Instr& i) { return i.phase == graph::Phase::W; }
 
 }  // namespace
 
-std::string tables_key(const config::Recipe& r) {
-  const config::Parallel& p = r.parallel;
-  std::string key = fmt::format("tp{} sp{} cp{} {} w{} u{} m{} r{} e{} c{} f{}", p.tp, p.sequence_parallel,
-                                p.cp, static_cast<int>(p.cp_method), static_cast<int>(p.cp_method_windowed),
-                                p.ulysses, r.batch.micro, static_cast<int>(r.memory.recompute),
-                                r.memory.recompute_every, r.memory.recompute_chunk, r.memory.recompute_first);
-  for (const std::string& op : r.memory.recompute_ops) key += " " + op;
-  for (const config::RecomputeLayers& entry : r.memory.recompute_layers) {
+std::string recompute_key(const config::Memory& m) {
+  std::string key = fmt::format("r{} e{} c{} f{}", static_cast<int>(m.recompute), m.recompute_every,
+                                m.recompute_chunk, m.recompute_first);
+  for (const std::string& op : m.recompute_ops) key += " " + op;
+  for (const config::RecomputeLayers& entry : m.recompute_layers) {
     key += " l" + config::layer_ranges_text(entry.layers);
     for (const std::string& op : entry.ops) key += " " + op;
   }
+  return key;
+}
+
+std::string tables_key(const config::Recipe& r) {
+  const config::Parallel& p = r.parallel;
+  std::string key = fmt::format("tp{} sp{} cp{} {} w{} u{} m{} {}", p.tp, p.sequence_parallel, p.cp,
+                                static_cast<int>(p.cp_method), static_cast<int>(p.cp_method_windowed),
+                                p.ulysses, r.batch.micro, recompute_key(r.memory));
   if (r.model.moe.experts > 0) key += fmt::format(" ep{} etp{}", p.ep, p.etp);
   return key + fmt::format(" c{}", r.loss.chunk);
 }

@@ -51,6 +51,8 @@ struct BlockTables {
 
 // Everything the tables depend on, as text: recipes with equal keys have equal tables.
 std::string tables_key(const config::Recipe& recipe);
+// The part of it about memory.
+std::string recompute_key(const config::Memory& memory);
 
 // `recipe` must be resolved.
 BlockTables make_tables(const config::Recipe& recipe, const sim::Machine& machine);

@@ -1,15 +1,15 @@
 #include "search/bounds.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "compiler/compile.h"
 #include "compiler/pipeline_schedule.h"
 #include "config/validate.h"
 #include "hardware/cost.h"
-#include "layout/stages.h"
-#include "models/build.h"
 #include "plan/time.h"
 #include "schedule/simulate.h"
 #include "search/state_costs.h"
@@ -19,8 +19,6 @@ namespace {
 
 // Estimates before a schedule is chosen: the bubble of 1f1b, and the fraction of activations it holds.
 constexpr double kBubble = 0.25, kHeld = 0.35;
-// Length of the schedules that are examined, in multiples of the pipeline's ranks: steady state is reached.
-constexpr int64_t kRounds = 5;
 
 // Estimated activations held by the most loaded rank, as a fraction of what all blocks keep per micro-batch.
 double held_share(const config::Parallel& p, int64_t micro_batches) {
@@ -149,6 +147,12 @@ bool has_whole(const schedule::Schedule& s) {
   return has_action(s, [](const schedule::Action& a) { return a.kind == schedule::Kind::BW; });
 }
 
+// Everything its generator reads, besides the number of micro-batches.
+std::string schedule_key(const config::Recipe& r) {
+  const config::Parallel& p = r.parallel;
+  return fmt::format("{} {} {} {}", p.schedule, p.pp, p.chunks, p.micro_group);
+}
+
 double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& stages) {
   // A program starts the two actions of a mixed pair separately, each as soon as possible.
   for (std::vector<schedule::Action>& actions : s.ranks)
@@ -185,33 +189,24 @@ std::shared_ptr<const BlockTables> Bounds::tables(const config::Recipe& recipe) 
 // Number of blocks per virtual stage, without the embedding and the head.
 std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
-  if (!p.stages.empty()) return std::make_shared<const std::vector<int64_t>>(p.stages);
-  const int64_t stages = p.pp * p.chunks, tokens = r.batch.micro * p.dp() * r.data.seq_len;
-  return remembered(mutex_, stages_, std::pair(tokens, stages), [&] {
-    if (stages == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers);
-    const graph::Graph graph = models::build(r.model, {.mode = graph::Mode::Train,
-                                                       .compute = r.precision.compute,
-                                                       .param_grad = r.precision.gradients,
-                                                       .tokens = tokens,
-                                                       .seq_len = r.data.seq_len,
-                                                       .loss_chunk = r.loss.chunk,
-                                                       .accumulation = r.batch.accumulation,
-                                                       .groups = models::param_groups(r.optimizer)});
-    return std::make_shared<const std::vector<int64_t>>(layout::balance(graph, static_cast<int>(stages)));
+  if (p.pp == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers);
+  const std::string model = fmt::format("{} {}", r.batch.micro * p.dp(), recompute_key(r.memory));
+  const auto work = remembered(mutex_, work_, model, [&] {
+    return std::make_shared<const compiler::BlockWork>(
+        compiler::block_work(r, compiler::training_graph(r)));
   });
+  return remembered(mutex_, stages_, fmt::format("{} {} {} {}", model, r.batch.accumulation, schedule_key(r), fmt::join(p.stages, ",")),
+                    [&] {
+                      return std::make_shared<const std::vector<int64_t>>(
+                          compiler::blocks_per_stage(r, *work));
+                    });
 }
 
 // A long schedule is periodic: a shorter one shows what it holds.
 std::shared_ptr<const schedule::Schedule> Bounds::schedule_of(const config::Recipe& r) const {
-  const config::Parallel& p = r.parallel;
-  const int64_t all = r.batch.accumulation, round = p.micro_group > 0 ? p.micro_group : p.pp;
-  const int64_t left = all % round;  // spread over the groups of an interleaved schedule, one each
-  const int64_t few = std::max<int64_t>(kRounds, left) * round + left;
-  config::Recipe shorter = r;
-  if (all > 2 * few && !config::schedule_file(p.schedule)) shorter.batch.accumulation = few;
+  const config::Recipe shorter = compiler::with_few_micro_batches(r);
   return remembered(
-      mutex_, schedules_,
-      fmt::format("{} {} {} {} {}", p.schedule, p.pp, p.chunks, p.micro_group, shorter.batch.accumulation),
+      mutex_, schedules_, fmt::format("{} {}", schedule_key(r), shorter.batch.accumulation),
       [&] { return std::make_shared<const schedule::Schedule>(compiler::pipeline_schedule(shorter)); });
 }
 

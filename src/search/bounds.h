@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/stage_balance.h"
 #include "plan/plan.h"
 #include "schedule/schedule.h"
 #include "search/block_tables.h"
@@ -66,7 +67,8 @@ class Bounds {
   sim::Machine machine_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const BlockTables>> tables_;
-  mutable std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const std::vector<int64_t>>> stages_;
+  mutable std::map<std::string, std::shared_ptr<const compiler::BlockWork>> work_;
+  mutable std::map<std::string, std::shared_ptr<const std::vector<int64_t>>> stages_;
   mutable std::map<std::string, std::shared_ptr<const schedule::Schedule>> schedules_;
 };
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "config/schedule_traits.h"
 #include "program/support.h"
 
 namespace quintet::program {
@@ -245,9 +246,12 @@ TEST(Allocate, SlotsThatAreNotHeldTogetherShareBytes) {
     for (const int zero : {1, 3})
       for (int rank = 0; rank < 4; ++rank) {
         SCOPED_TRACE(fmt::format("{} zero {} rank {}", schedule, zero, rank));
+        const char* const even =
+            config::traits_of(schedule).two_chunks() ? "[2, 2, 2, 2, 2, 2, 2, 2]" : "[4, 4, 4, 4]";
         const Program p = compile_small({fmt::format("parallel.schedule={}", schedule), "parallel.pp=4",
                                          fmt::format("parallel.zero={}", zero), "parallel.dp_shard=2",
-                                         "batch.accumulation=12", "model.layers=16", "model.embed=32",
+                                         "batch.accumulation=12", "model.layers=16",
+                                         fmt::format("parallel.stages={}", even), "model.embed=32",
                                          "model.ffn=80", "data.seq_len=64"},
                                         2 * rank)
                               .program;
