@@ -79,12 +79,17 @@ void stages_fit_layers(const Recipe& r, const Fail& fail) {
   for (const int64_t n : p.stages) sum += n;
   if (p.pp == 1)
     fail("parallel.stages", "has no effect with parallel.pp = 1", "[]");
-  else if (static_cast<int64_t>(p.stages.size()) != places || sum != r.model.layers)
+  else if (static_cast<int64_t>(p.stages.size()) != places ||
+           (sum != r.model.layers && sum != r.model.layers + r.model.mtp.layers))
     fail("parallel.stages",
          fmt::format(
              "has {} entries with a sum of {}; {} stages x {} chunks need {} entries with a sum of the "
-             "model's {} blocks",
-             p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers),
+             "model's {} blocks{}",
+             p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers,
+             r.model.mtp.layers > 0
+                 ? fmt::format(", or {} with that of multi-token prediction", r.model.layers + r.model.mtp.layers)
+             : sum == r.model.layers + 1 ? ", of which none is for multi-token prediction (model.mtp.layers = 0)"
+                                         : ""),
          "leave it out to balance by cost");
 }
 
@@ -100,7 +105,7 @@ std::vector<Rule> pipeline_rules() {
        {"parallel.pp", "parallel.schedule", "parallel.micro_group"},
        micro_group_fits},
       {"pipeline stages fit model.layers",
-       {"parallel.pp", "parallel.chunks", "parallel.stages", "model.layers"},
+       {"parallel.pp", "parallel.chunks", "parallel.stages", "model.layers", "model.mtp.layers"},
        stages_fit_layers},
   };
 }

@@ -39,13 +39,10 @@ struct Expansion {
           return out;
         }
         ++at;
-      } else if (c == 'E' || c == 't' || c == 'L' || c == '|') {
+      } else if (c == 'E' || c == 't' || c == 'm' || c == 'L' || c == '|') {
         unit = c;
-      } else if (c == 'm') {
-        error = "has m, but multi-token prediction (model.mtp.layers) always runs on the stage of the head";
-        return out;
       } else if (c != ',' && c != ' ') {
-        error = fmt::format("has \"{}\" at character {}; known: E, t, L, |, (...), *n and commas", c, at);
+        error = fmt::format("has \"{}\" at character {}; known: E, t, m, L, |, (...), *n and commas", c, at);
         return out;
       }
       const size_t times = repetitions();
@@ -87,7 +84,10 @@ StageLayout parse_stage_layout(std::string_view text) {
     out.error = "must have E once, at the start of the first stage: the embedding runs there";
   else if (count('L') != 1 || !stages.back().ends_with('L'))
     out.error = "must have L once, at the end of the last stage: the head runs there";
-  for (const std::string& stage : stages) out.stages.push_back(std::count(stage.begin(), stage.end(), 't'));
+  else if (const size_t m = letters.find('m'); letters.find('t', m) < letters.size())
+    out.error = "must have m after the last t: multi-token prediction reads the result of all blocks";
+  for (const std::string& stage : stages)
+    out.stages.push_back(std::count_if(stage.begin(), stage.end(), [](char c) { return c == 't' || c == 'm'; }));
   return out;
 }
 

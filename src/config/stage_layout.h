@@ -10,13 +10,13 @@
 namespace quintet::config {
 
 struct StageLayout {
-  std::vector<int64_t> stages;  // blocks per virtual stage
+  std::vector<int64_t> stages;  // blocks per virtual stage, that of multi-token prediction included
   std::string error;            // why the string is not accepted; empty: it is
 };
 
-// "Et*3|(tt|)*29,t|L": stages between bars, t a block, E the embedding, L the head and the loss; x*n and
-// (...)*n repeat, commas mean nothing. The embedding must be in the first stage and the head in the last,
-// where they always are.
+// "Et*3|(tt|)*29,t|L": stages between bars, t a block, m that of multi-token prediction, E the embedding, L the
+// head and the losses; x*n and (...)*n repeat, commas mean nothing. The embedding must be in the first stage and
+// the head in the last, where they always are, and m after every t. Without m it stays with the head.
 StageLayout parse_stage_layout(std::string_view text);
 
 }  // namespace quintet::config

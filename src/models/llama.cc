@@ -38,8 +38,13 @@ class Llama {
     }
     b_.next_block();
     x = norm(x, "final_norm.weight", embed());
+    ValueId predicted;
+    if (m_.mtp.layers > 0) {
+      if (b_.options().mode == graph::Mode::Train) predicted = predict_next(x, table);
+      b_.next_block();
+    }
     const ValueId head = m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, init_stddev(m_));
-    if (m_.mtp.layers > 0 && b_.options().mode == graph::Mode::Train) predict_next(x, table, head);
+    if (predicted.valid()) b_.next_token_loss(predicted, head, m_.mtp.loss);
     b_.head(x, head, m_.logit_soft_cap);
   }
 
@@ -57,8 +62,9 @@ class Llama {
 
   // Multi-token prediction (DeepSeek-V3): one more block joins the model's output with the embedding of the
   // next token and predicts the one after it, with the model's own embedding and head. x has passed the final
-  // norm, as in Megatron and vLLM. The block has the head's label, so a pipeline keeps it on the last stage.
-  void predict_next(ValueId x, ValueId table, ValueId head) {
+  // norm, as in Megatron and vLLM. The final norm and the block have a label of their own before the head's, in
+  // every mode, so that a pipeline may give them a stage.
+  ValueId predict_next(ValueId x, ValueId table) {
     const std::string name = fmt::format("blocks.{}.", m_.layers);
     const auto joined = [&](ValueId part, const std::string& word) {
       return b_.linear(norm(part, name + word + "_norm.weight", embed()),
@@ -66,8 +72,7 @@ class Llama {
     };
     const ValueId next = b_.scale(b_.embedding(table, b_.next_ids()), m_.embed_scale);
     ValueId y = b_.add(joined(next, "embed"), joined(x, "hidden"));
-    y = norm(block(y, m_.layers), name + "final_norm.weight", embed());
-    b_.next_token_loss(y, head, m_.mtp.loss);
+    return norm(block(y, m_.layers), name + "final_norm.weight", embed());
   }
 
   bool latent() const { return m_.mla.kv_rank > 0; }

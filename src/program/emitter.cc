@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -79,18 +80,22 @@ RankId Emitter::at_stage(int stage_rank) const {
   return mesh().group(rank(), layout_.pipeline)[static_cast<size_t>(stage_rank)];
 }
 
-CommId Emitter::pair(int from, int to, const std::string& what) {
-  return add_pair(fmt::format("{} {}-{}", what, from, to), {}, at_stage(from), at_stage(to));
+CommId Emitter::stages(const std::vector<int>& stage_ranks, const std::string& what) {
+  std::vector<RankId> members;
+  for (const int stage : stage_ranks) members.push_back(at_stage(stage));
+  return add_comm(fmt::format("{} {}", what, fmt::join(stage_ranks, "-")), {}, std::move(members));
 }
 
-CommId Emitter::add_pair(const std::string& name, const AtomList& atoms, RankId from, RankId to) {
-  const auto [it, is_new] = pairs_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
-  if (is_new)
-    program_.comms.push_back({.name = name,
-                              .axes = atoms.empty() ? std::vector{layout::Axis::Pp} : mesh().axes(atoms),
-                              .atoms = atoms,
-                              .members = {from, to},
-                              .position = from == rank() ? 0 : 1});
+CommId Emitter::add_comm(const std::string& name, const AtomList& atoms, std::vector<RankId> members) {
+  const auto [it, is_new] = named_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
+  if (!is_new) return it->second;
+  const auto position =
+      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  program_.comms.push_back({.name = name,
+                            .axes = atoms.empty() ? std::vector{layout::Axis::Pp} : mesh().axes(atoms),
+                            .atoms = atoms,
+                            .members = std::move(members),
+                            .position = position});
   return it->second;
 }
 
@@ -160,7 +165,7 @@ void Emitter::all_reduce_on(CommId comm, StreamId stream, const Operand& data, I
 // after one that waits for another partner, which is what schedules assume.
 void Emitter::send(const Operand& data, int to, bool up, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::Send, pair(stage_rank(), to, up ? "up" : "down"), data.type.count(),
+  like.collective = {CollectiveKind::Send, stages({stage_rank(), to}, up ? "up" : "down"), data.type.count(),
                      data.type.dtype, graph::Reduction::Sum};
   like.stream = stream_named(fmt::format("pp.{}.send{}", up ? "up" : "down", to));
   like.in = {data};
@@ -169,7 +174,7 @@ void Emitter::send(const Operand& data, int to, bool up, Instr like) {
 
 void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::Recv, pair(from, stage_rank(), up ? "up" : "down"), data.type.count(),
+  like.collective = {CollectiveKind::Recv, stages({from, stage_rank()}, up ? "up" : "down"), data.type.count(),
                      data.type.dtype, graph::Reduction::Sum};
   like.stream = stream_named(fmt::format("pp.{}.recv{}", up ? "up" : "down", from));
   like.out = {data};
@@ -238,8 +243,8 @@ void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& 
   const int size = static_cast<int>(ring.size()), here = mesh().index(rank(), atoms);
   const auto pass = [&](int from, bool sends, const Operand& data) {
     const int to = (from + 1) % size;
-    const CommId comm = add_pair(fmt::format("{} ring {}-{}", mesh().name(atoms), from, to), atoms,
-                                 ring[static_cast<size_t>(from)], ring[static_cast<size_t>(to)]);
+    const CommId comm = add_comm(fmt::format("{} ring {}-{}", mesh().name(atoms), from, to), atoms,
+                                 {ring[static_cast<size_t>(from)], ring[static_cast<size_t>(to)]});
     Instr message = like;
     message.kind = InstrKind::Collective;
     message.collective = {sends ? CollectiveKind::Send : CollectiveKind::Recv, comm, data.type.count(),

@@ -94,6 +94,10 @@ class GraphLowering {
     }
     groups_.begin_pass(uses, forward, std::move(wanted));
     for (const Transfer& t : transfers_)
+      if (t.from_stage_here && stages_.chunk_of[static_cast<size_t>(t.from_stage)] == chunk &&
+          t.waits_for_backward() && phases.contains(t.phase))
+        send(t);
+    for (const Transfer& t : transfers_)
       if (t.to_stage_here && stages_.chunk_of[static_cast<size_t>(t.to_stage)] == chunk &&
           phases.contains(t.phase))
         e_.receive(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.from_stage)],
@@ -130,9 +134,11 @@ class GraphLowering {
   struct Transfer {
     ValueId value;
     int node, block;  // of the producer
-    Phase phase;      // F: with the forward bodies, else with the backward bodies
+    Phase made, phase;  // F: with the forward bodies, else with the backward bodies
     int from_stage, to_stage;
     bool from_stage_here, to_stage_here;
+    // A gradient that the head computes in its forward pass: the stage before it reads it in its backward pass.
+    bool waits_for_backward() const { return made == Phase::F && phase == Phase::B; }
     Instr like() const {
       const std::string note = fmt::format("%{} to stage {}", value.value, to_stage);
       return {.values = {value}, .phase = phase, .block = block, .note = note};
@@ -169,8 +175,9 @@ class GraphLowering {
                   to_rank = stages_.rank_of[static_cast<size_t>(to)];
         if (from_rank == to_rank || !seen.emplace(v, to).second) continue;
         QUINTET_CHECK(writer.phase != Phase::W, "a parameter's gradient is sent between stages");
-        transfers_.push_back({v, producer.value, writer.block, writer.phase == Phase::F ? Phase::F : Phase::B,
-                              from, to, from_rank == e_.stage_rank(), to_rank == e_.stage_rank()});
+        transfers_.push_back({v, producer.value, writer.block, writer.phase,
+                              writer.phase == Phase::F && from < to ? Phase::F : Phase::B, from, to,
+                              from_rank == e_.stage_rank(), to_rank == e_.stage_rank()});
       }
     }
     std::sort(transfers_.begin(), transfers_.end(), [](const Transfer& a, const Transfer& b) {
@@ -180,9 +187,11 @@ class GraphLowering {
 
   void send_results(int node) {
     for (const Transfer& t : transfers_)
-      if (t.from_stage_here && t.node == node)
-        e_.send(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.to_stage)],
-                t.phase == Phase::F, t.like());
+      if (t.from_stage_here && t.node == node && !t.waits_for_backward()) send(t);
+  }
+  void send(const Transfer& t) {
+    e_.send(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.to_stage)], t.phase == Phase::F,
+            t.like());
   }
 
   struct Rows {  // the rows of a row group's chunk; count < 0: all

@@ -406,9 +406,7 @@ void GroupLowering::reduce_grads(int group) {
   // Copies of a parameter on several pipeline ranks: summed once per step, when each has its own sum, so that
   // no stage waits for another inside the pipeline.
   if (!g.shared_by.empty()) {
-    QUINTET_CHECK(g.shared_by.size() == 2, "{} is shared by {} pipeline ranks", g.name, g.shared_by.size());
-    emitter_.all_reduce_on(emitter_.pair(g.shared_by[0], g.shared_by[1], "shared"),
-                           emitter_.stream_named("pp.shared"), own, last);
+    emitter_.all_reduce_on(emitter_.stages(g.shared_by, "shared"), emitter_.stream_named("pp.shared"), own, last);
   }
 }
 

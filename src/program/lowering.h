@@ -32,8 +32,8 @@ class Emitter {
   // For the atoms' group; another `purpose` gets a separate channel.
   CommId comm(const layout::AtomList& atoms, const std::string& purpose = {});
   CommId comm(const layout::AtomList& atoms, Traffic traffic);
-  // For two pipeline ranks with otherwise equal coordinates; `what` names the channel.
-  CommId pair(int from, int to, const std::string& what);
+  // For pipeline ranks with otherwise equal coordinates; `what` names the channel.
+  CommId stages(const std::vector<int>& stage_ranks, const std::string& what);
   StreamId stream_named(const std::string& name);
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
@@ -70,10 +70,10 @@ class Emitter {
   Program& program_;
   const layout::Layout& layout_;
   const LowerOptions& options_;
-  CommId add_pair(const std::string& name, const layout::AtomList& atoms, RankId from, RankId to);
+  CommId add_comm(const std::string& name, const layout::AtomList& atoms, std::vector<RankId> members);
   RankId at_stage(int stage_rank) const;  // this rank's counterpart on another pipeline rank
   std::map<std::pair<layout::AtomList, std::string>, CommId> comms_;
-  std::map<std::string, CommId> pairs_;
+  std::map<std::string, CommId> named_;
   struct Repeat {  // where what is repeated begins; 0: nothing is
     size_t first_instr = 0, first_buffer = 0;
   } repeat_;

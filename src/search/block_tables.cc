@@ -72,7 +72,8 @@ Small make_small(const config::Recipe& r) {
   s.small_label.push_back(0);
   add_run(1, dense);
   add_run(few(dense) + 1, r.model.layers - dense);
-  s.small_label.push_back(static_cast<int>(q.model.layers) + 1);
+  for (int64_t last = 1; last <= 1 + r.model.mtp.layers; ++last)  // multi-token prediction, head
+    s.small_label.push_back(static_cast<int>(q.model.layers + last));
   return s;
 }
 

@@ -189,7 +189,7 @@ std::shared_ptr<const BlockTables> Bounds::tables(const config::Recipe& recipe) 
 // Number of blocks per virtual stage, without the embedding and the head.
 std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
-  if (p.pp == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers);
+  if (p.pp == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers + r.model.mtp.layers);
   const std::string model = fmt::format("{} {}", r.batch.micro * p.dp(), recompute_key(r.memory));
   const auto work = remembered(mutex_, work_, model, [&] {
     return std::make_shared<const compiler::BlockWork>(

@@ -176,6 +176,8 @@ TEST(Recipe, StagesTakeMegatronsLayoutStrings) {
   EXPECT_EQ(stages("E,t|(t*2|t|)*2t,L"), (Stages{1, 2, 1, 2, 1, 1}));
   EXPECT_EQ(stages("((Et))|(t)*1L"), (Stages{1, 1}));
   EXPECT_EQ(stages("Ett||L"), (Stages{2, 0, 0}));
+  EXPECT_EQ(stages("Et|tmL"), (Stages{1, 2}));
+  EXPECT_EQ(stages("Et*3|(tt|)*2,t|m|L"), (Stages{3, 2, 2, 1, 1, 0}));
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
            {"tt|ttL", "E once"},
            {"tt|EttL", "E once"},
@@ -183,7 +185,8 @@ TEST(Recipe, StagesTakeMegatronsLayoutStrings) {
            {"Ett|tt", "L once"},
            {"Et|Lt", "L once"},
            {"Et*2|tt|ttL|", "L once"},
-           {"Et|tmL", "model.mtp.layers"},
+           {"Etm|tL", "m after the last t"},
+           {"Et|mt|L", "m after the last t"},
            {"Et|(tL", "\"(\" without"},
            {"Et)|tL", "\")\" at character 3"},
            {"Et*|tL", "without a number"},

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 
 #include "config/axis_order.h"
 #include "config/names.h"
@@ -427,6 +428,8 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     const bool predicts = m.mtp.layers > 0;
     seen["multi-token prediction under pp, untied"] += predicts && p.pp > 1 && !m.tied;
     seen["multi-token prediction under pp, tied"] += predicts && p.pp > 1 && m.tied;
+    seen["multi-token prediction placed by hand"] +=
+        predicts && std::accumulate(p.stages.begin(), p.stages.end(), int64_t{0}) == m.layers + 1;
     seen["multi-token prediction under tp"] += predicts && p.tp > 1;
     seen["multi-token prediction under cp"] += predicts && p.cp > 1;
     seen["multi-token prediction with zero 3"] += predicts && p.zero == 3;

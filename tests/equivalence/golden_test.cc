@@ -187,7 +187,10 @@ std::vector<config::Parallel> layouts_of(const config::Model& model) {
     layouts.push_back({.tp = 2, .cp = 2, .cp_method = ContextMethod::Ring});
     layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {1, 1}});
   }
-  if (model.mtp.layers > 0) layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {1, 0}});
+  if (model.mtp.layers > 0) {
+    layouts.push_back({.pp = 2, .schedule = "1f1b", .chunks = 1, .stages = {model.layers, 0}});
+    layouts.push_back({.pp = 3, .schedule = "1f1b", .chunks = 1, .stages = {model.layers, 1, 0}});
+  }
   if (model.moe.experts == 0) return layouts;
   layouts.push_back({.tp = 2, .etp = 2});
   if (model.moe.experts % 2 == 0) {

@@ -91,6 +91,23 @@ TEST(Pipeline, EmbeddingAndHeadAlone) {
     }
 }
 
+// Megatron's letter m. The embedding is read on two ranks, a tied one on three.
+TEST(Pipeline, MultiTokenPredictionAnywhereAfterTheBlocks) {
+  for (const bool tied : {false, true})
+    for (const int64_t zero : {0, 3})
+      for (const char* schedule : {"1f1b", "zb-h1"})
+        for (const std::vector<int64_t>& stages :
+             std::vector<std::vector<int64_t>>{{}, {2, 2, 1, 0}, {2, 2, 0, 1}, {2, 3, 0, 0}, {2, 1, 1, 0}}) {
+          Recipe r = pipelined(4, schedule, 4);
+          r.model.mtp = {.layers = 1, .loss = 0.5};
+          r.model.tied = tied;
+          r.parallel.dp_shard = zero > 0 ? 2 : 1;
+          r.parallel.zero = zero;
+          r.parallel.stages = stages;
+          expect_equal(resolved(r, 1, 4));
+        }
+}
+
 // A stage that has nothing to update still takes part in the norm.
 TEST(Pipeline, FrozenStage) {
   Recipe r = pipelined(3, "1f1b", 3);

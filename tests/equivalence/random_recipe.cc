@@ -102,6 +102,7 @@ class Generator {
     more.grouping(r);
     if (r.precision.quantises() && more.chance(1, 2)) more.block_scales(r);
     more.patterns(r);
+    if (r.model.mtp.layers > 0 && r.parallel.pp > 1 && more.chance(2, 3)) more.place_prediction(r);
     return c;
   }
 
@@ -195,6 +196,20 @@ class Generator {
     if (!chance(1, 3)) return;
     p.stages.assign(static_cast<size_t>(places), 0);
     for (int64_t i = 0; i < r.model.layers; ++i) ++p.stages[static_cast<size_t>(pick(0, places - 1))];
+  }
+
+  // Multi-token prediction on any stage from that of the last block on.
+  void place_prediction(Recipe& r) {
+    std::vector<int64_t>& stages = r.parallel.stages;
+    const auto places = static_cast<size_t>(r.parallel.pp * r.parallel.chunks);
+    if (stages.empty()) {
+      stages.assign(places, 1);
+      stages[static_cast<size_t>(pick(0, static_cast<int64_t>(places) - 1))] +=
+          r.model.layers - static_cast<int64_t>(places);
+    }
+    size_t last = places - 1;
+    while (last > 0 && stages[last] == 0) --last;
+    ++stages[static_cast<size_t>(pick(static_cast<int64_t>(last), static_cast<int64_t>(places) - 1))];
   }
 
   void model(Recipe& r) {
