@@ -10,8 +10,8 @@ namespace quintet::compiler {
 // or executed is a UserError; one for other sizes is a RecipeError that names each key. Requires a pipeline.
 schedule::Schedule pipeline_schedule(const config::Recipe& recipe);
 
-// The recipe with fewer micro-batches where its schedule is generated and long: that is periodic, so a shorter
-// one shows what it holds and how long a micro-batch takes.
+// The recipe with fewer micro-batches where its schedule is generated and long: that is periodic, so a
+// shorter one shows what it holds and how long a micro-batch takes.
 config::Recipe with_few_micro_batches(const config::Recipe& recipe);
 
 }  // namespace quintet::compiler

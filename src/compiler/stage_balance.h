@@ -16,12 +16,12 @@ struct BlockWork {
 };
 
 // Of the model's graph before other passes. The head computes its gradients in the forward phase
-// (docs/decisions/0005). What memory.recompute_first selects depends on the stages, and "fit" on their memory:
-// neither is counted.
+// (docs/decisions/0005). What memory.recompute_first selects depends on the stages, and "fit" on their
+// memory: neither is counted.
 BlockWork block_work(const config::Recipe& recipe, const graph::Graph& model);
 
-// Blocks per virtual stage of a recipe with a pipeline: parallel.stages, or balanced. Multi-token prediction is
-// the last block; where the list leaves it out, it stays with the head.
+// Blocks per virtual stage of a recipe with a pipeline: parallel.stages, or balanced. Multi-token prediction
+// is the last block; where the list leaves it out, it stays with the head.
 std::vector<int64_t> blocks_per_stage(const config::Recipe& recipe, const BlockWork& work);
 
 // Time of `micro_batches` micro-batches in the schedule, which may be a shorter one of the same kind.

@@ -341,8 +341,8 @@ constexpr ProblemCode kCodes[] = {
      "parallel.pp=2\nparallel.chunks=2", "parallel.schedule=\"interleaved\""},
     {"Q1322", "pipeline stages fit model.layers",
      "A model has at least as many blocks as there are virtual stages, and parallel.stages lists the blocks "
-     "of all of them; a stage may have none. The block of multi-token prediction comes last; a list that leaves it "
-     "out keeps it with the head.",
+     "of all of them; a stage may have none. The block of multi-token prediction comes last; a list that "
+     "leaves it out keeps it with the head.",
      "parallel.pp=8", "parallel.pp=4"},
     {"Q1323", "the schedule file matches the recipe",
      "A schedule file is made for one number of stages, chunks and micro-batches."},

@@ -345,8 +345,8 @@ constexpr KeyDoc kKeys[] = {
      "2 for interleaved and V-shaped schedules, else 1"},
     {"parallel.stages",
      "Blocks per virtual stage; 0 in the first or last leaves the embedding or the head alone. Multi-token "
-     "prediction counts as the last block, and stays with the head where the list leaves it out. Megatron's layout "
-     "strings are accepted too.",
+     "prediction counts as the last block, and stays with the head where the list leaves it out. Megatron's "
+     "layout strings are accepted too.",
      "[7, 9, 9, 7]", "balanced by cost"},
     {"parallel.micro_group", "interleaved: micro-batches that pass a chunk before the next chunk begins.",
      "16", "pp"},

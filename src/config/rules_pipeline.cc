@@ -86,10 +86,11 @@ void stages_fit_layers(const Recipe& r, const Fail& fail) {
              "has {} entries with a sum of {}; {} stages x {} chunks need {} entries with a sum of the "
              "model's {} blocks{}",
              p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers,
-             r.model.mtp.layers > 0
-                 ? fmt::format(", or {} with that of multi-token prediction", r.model.layers + r.model.mtp.layers)
-             : sum == r.model.layers + 1 ? ", of which none is for multi-token prediction (model.mtp.layers = 0)"
-                                         : ""),
+             r.model.mtp.layers > 0 ? fmt::format(", or {} with that of multi-token prediction",
+                                                  r.model.layers + r.model.mtp.layers)
+             : sum == r.model.layers + 1
+                 ? ", of which none is for multi-token prediction (model.mtp.layers = 0)"
+                 : ""),
          "leave it out to balance by cost");
 }
 

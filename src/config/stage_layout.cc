@@ -87,7 +87,8 @@ StageLayout parse_stage_layout(std::string_view text) {
   else if (const size_t m = letters.find('m'); letters.find('t', m) < letters.size())
     out.error = "must have m after the last t: multi-token prediction reads the result of all blocks";
   for (const std::string& stage : stages)
-    out.stages.push_back(std::count_if(stage.begin(), stage.end(), [](char c) { return c == 't' || c == 'm'; }));
+    out.stages.push_back(
+        std::count_if(stage.begin(), stage.end(), [](char c) { return c == 't' || c == 'm'; }));
   return out;
 }
 

@@ -62,8 +62,8 @@ class Llama {
 
   // Multi-token prediction (DeepSeek-V3): one more block joins the model's output with the embedding of the
   // next token and predicts the one after it, with the model's own embedding and head. x has passed the final
-  // norm, as in Megatron and vLLM. The final norm and the block have a label of their own before the head's, in
-  // every mode, so that a pipeline may give them a stage.
+  // norm, as in Megatron and vLLM. The final norm and the block have a label of their own before the head's,
+  // in every mode, so that a pipeline may give them a stage.
   ValueId predict_next(ValueId x, ValueId table) {
     const std::string name = fmt::format("blocks.{}.", m_.layers);
     const auto joined = [&](ValueId part, const std::string& word) {

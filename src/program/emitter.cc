@@ -89,8 +89,7 @@ CommId Emitter::stages(const std::vector<int>& stage_ranks, const std::string& w
 CommId Emitter::add_comm(const std::string& name, const AtomList& atoms, std::vector<RankId> members) {
   const auto [it, is_new] = named_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
   if (!is_new) return it->second;
-  const auto position =
-      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  const auto position = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   program_.comms.push_back({.name = name,
                             .axes = atoms.empty() ? std::vector{layout::Axis::Pp} : mesh().axes(atoms),
                             .atoms = atoms,
@@ -174,8 +173,8 @@ void Emitter::send(const Operand& data, int to, bool up, Instr like) {
 
 void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::Recv, stages({from, stage_rank()}, up ? "up" : "down"), data.type.count(),
-                     data.type.dtype, graph::Reduction::Sum};
+  like.collective = {CollectiveKind::Recv, stages({from, stage_rank()}, up ? "up" : "down"),
+                     data.type.count(), data.type.dtype, graph::Reduction::Sum};
   like.stream = stream_named(fmt::format("pp.{}.recv{}", up ? "up" : "down", from));
   like.out = {data};
   emit(std::move(like));

@@ -93,15 +93,12 @@ class GraphLowering {
       }
     }
     groups_.begin_pass(uses, forward, std::move(wanted));
+    const schedule::Home here{e_.stage_rank(), chunk};
     for (const Transfer& t : transfers_)
-      if (t.from_stage_here && stages_.chunk_of[static_cast<size_t>(t.from_stage)] == chunk &&
-          t.waits_for_backward() && phases.contains(t.phase))
-        send(t);
+      if (t.waits_for_backward() && t.from == here && phases.contains(t.phase)) send(t);
     for (const Transfer& t : transfers_)
-      if (t.to_stage_here && stages_.chunk_of[static_cast<size_t>(t.to_stage)] == chunk &&
-          phases.contains(t.phase))
-        e_.receive(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.from_stage)],
-                   t.phase == Phase::F, t.like());
+      if (t.to == here && phases.contains(t.phase))
+        e_.receive(place(t.value, t.block), t.from.rank, t.phase == Phase::F, t.like());
     for (size_t k = 0; k < nodes.size();) {
       const Node& first = graph_.nodes()[static_cast<size_t>(nodes[k])];
       const auto joins = [&](const Node& n) {
@@ -133,11 +130,11 @@ class GraphLowering {
   // A value that one virtual stage computes and another, on another rank, reads.
   struct Transfer {
     ValueId value;
-    int node, block;  // of the producer
+    int node, block;    // of the producer
     Phase made, phase;  // F: with the forward bodies, else with the backward bodies
-    int from_stage, to_stage;
-    bool from_stage_here, to_stage_here;
-    // A gradient that the head computes in its forward pass: the stage before it reads it in its backward pass.
+    int to_stage;
+    schedule::Home from, to;
+    // A gradient that the head computes in its forward pass and an earlier stage reads in its backward pass.
     bool waits_for_backward() const { return made == Phase::F && phase == Phase::B; }
     Instr like() const {
       const std::string note = fmt::format("%{} to stage {}", value.value, to_stage);
@@ -164,6 +161,10 @@ class GraphLowering {
 
   void find_transfers() {
     std::set<std::pair<ValueId, int>> seen;
+    const auto home_of = [&](int stage) {
+      return schedule::Home{stages_.rank_of[static_cast<size_t>(stage)],
+                            stages_.chunk_of[static_cast<size_t>(stage)]};
+    };
     for (const Node& reader : graph_.nodes()) {
       const int to = stages_.of_block[static_cast<size_t>(reader.block)];
       for (const ValueId v : reader.inputs) {
@@ -171,13 +172,11 @@ class GraphLowering {
         if (!producer.valid() || grads_.contains(v) || is_part_of_input(v)) continue;
         const Node& writer = graph_.nodes()[producer.index()];
         const int from = stages_.of_block[static_cast<size_t>(writer.block)];
-        const int from_rank = stages_.rank_of[static_cast<size_t>(from)],
-                  to_rank = stages_.rank_of[static_cast<size_t>(to)];
-        if (from_rank == to_rank || !seen.emplace(v, to).second) continue;
+        const schedule::Home from_home = home_of(from), to_home = home_of(to);
+        if (from_home.rank == to_home.rank || !seen.emplace(v, to).second) continue;
         QUINTET_CHECK(writer.phase != Phase::W, "a parameter's gradient is sent between stages");
-        transfers_.push_back({v, producer.value, writer.block, writer.phase,
-                              writer.phase == Phase::F && from < to ? Phase::F : Phase::B, from, to,
-                              from_rank == e_.stage_rank(), to_rank == e_.stage_rank()});
+        const Phase phase = writer.phase == Phase::F && from < to ? Phase::F : Phase::B;
+        transfers_.push_back({v, producer.value, writer.block, writer.phase, phase, to, from_home, to_home});
       }
     }
     std::sort(transfers_.begin(), transfers_.end(), [](const Transfer& a, const Transfer& b) {
@@ -187,12 +186,9 @@ class GraphLowering {
 
   void send_results(int node) {
     for (const Transfer& t : transfers_)
-      if (t.from_stage_here && t.node == node && !t.waits_for_backward()) send(t);
+      if (t.from.rank == e_.stage_rank() && t.node == node && !t.waits_for_backward()) send(t);
   }
-  void send(const Transfer& t) {
-    e_.send(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.to_stage)], t.phase == Phase::F,
-            t.like());
-  }
+  void send(const Transfer& t) { e_.send(place(t.value, t.block), t.to.rank, t.phase == Phase::F, t.like()); }
 
   struct Rows {  // the rows of a row group's chunk; count < 0: all
     int64_t first = 0, count = -1;

@@ -192,14 +192,12 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
   if (p.pp == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers + r.model.mtp.layers);
   const std::string model = fmt::format("{} {}", r.batch.micro * p.dp(), recompute_key(r.memory));
   const auto work = remembered(mutex_, work_, model, [&] {
-    return std::make_shared<const compiler::BlockWork>(
-        compiler::block_work(r, compiler::training_graph(r)));
+    return std::make_shared<const compiler::BlockWork>(compiler::block_work(r, compiler::training_graph(r)));
   });
-  return remembered(mutex_, stages_, fmt::format("{} {} {} {}", model, r.batch.accumulation, schedule_key(r), fmt::join(p.stages, ",")),
-                    [&] {
-                      return std::make_shared<const std::vector<int64_t>>(
-                          compiler::blocks_per_stage(r, *work));
-                    });
+  return remembered(
+      mutex_, stages_,
+      fmt::format("{} {} {} {}", model, r.batch.accumulation, schedule_key(r), fmt::join(p.stages, ",")),
+      [&] { return std::make_shared<const std::vector<int64_t>>(compiler::blocks_per_stage(r, *work)); });
 }
 
 // A long schedule is periodic: a shorter one shows what it holds.

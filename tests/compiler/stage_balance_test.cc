@@ -42,14 +42,15 @@ TEST(StageBalance, IsWithinAPercentOfTheBestOfAllSplits) {
     const char* schedule;
     int pp, chunks;
   };
-  for (const Case& c : {Case{"1f1b", 2, 1}, Case{"1f1b", 3, 1}, Case{"1f1b", 4, 1}, Case{"gpipe", 4, 1},
-                        Case{"interleaved", 2, 2}, Case{"interleaved", 2, 4}, Case{"zb-h1", 3, 1},
-                        Case{"zb-h2", 4, 1}, Case{"zb-v", 2, 2}, Case{"v-half", 3, 2}, Case{"dualpipev", 2, 2}})
+  for (const Case& c :
+       {Case{"1f1b", 2, 1}, Case{"1f1b", 3, 1}, Case{"1f1b", 4, 1}, Case{"gpipe", 4, 1},
+        Case{"interleaved", 2, 2}, Case{"interleaved", 2, 4}, Case{"zb-h1", 3, 1}, Case{"zb-h2", 4, 1},
+        Case{"zb-v", 2, 2}, Case{"v-half", 3, 2}, Case{"dualpipev", 2, 2}})
     for (const int64_t vocab : {256, 1000, 4000}) {  // a head smaller than a block, about as large, larger
       SCOPED_TRACE(fmt::format("{} pp {} x {}, {} words", c.schedule, c.pp, c.chunks, vocab));
-      const config::Recipe recipe = recipe_of(
-          {fmt::format("parallel.pp={}", c.pp), fmt::format("parallel.chunks={}", c.chunks),
-           fmt::format("parallel.schedule={}", c.schedule), fmt::format("model.vocab={}", vocab)});
+      const config::Recipe recipe =
+          recipe_of({fmt::format("parallel.pp={}", c.pp), fmt::format("parallel.chunks={}", c.chunks),
+                     fmt::format("parallel.schedule={}", c.schedule), fmt::format("model.vocab={}", vocab)});
       const BlockWork work = block_work(recipe, training_graph(recipe));
       const schedule::Schedule schedule = pipeline_schedule(recipe);
       const std::vector<int64_t> chosen = blocks_per_stage(recipe, work);

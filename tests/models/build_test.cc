@@ -71,8 +71,8 @@ std::set<std::string> difference(const std::map<std::string, std::string>& a,
   return only;
 }
 
-// Multi-token prediction exists in training only. Its label, which has the final norm too, is before the head's in
-// every mode.
+// Multi-token prediction exists in training only. Its label, which has the final norm too, is before the
+// head's in every mode.
 TEST(Build, PredictionOfFurtherTokens) {
   Model model = small_llama();
   const auto plain = parameters(build(model, options()));

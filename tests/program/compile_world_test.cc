@@ -71,7 +71,8 @@ TEST(CompileWorld, StepsOfSeveralSizesShareOneArena) {
     if (alone.parallel.pp > 1) {
       alone.parallel.stages.assign(static_cast<size_t>(classes.pipeline.stages.count()), 0);
       for (int label = 1; label + 1 < classes.model.num_blocks; ++label)
-        ++alone.parallel.stages[static_cast<size_t>(classes.pipeline.stages.of_block[static_cast<size_t>(label)])];
+        ++alone.parallel
+              .stages[static_cast<size_t>(classes.pipeline.stages.of_block[static_cast<size_t>(label)])];
     }
     for (const program::StepVariant& v : classes.program[0].program.variants) {
       alone.batch.accumulation = v.micro_batches;
