@@ -3,7 +3,8 @@
 
 Every recipe key that README.md, CONTRIBUTING.md or a page of docs/ names exists in the schema: in inline code, in
 `--set KEY=...` and in blocks of recipes. On the pages of docs/coming-from, every name in a column headed Quintet is a key,
-a verb or an option that exists, so that a misspelt section is found as well. Every relative link leads to a file.
+a verb or an option that exists, so that a misspelt section is found as well, and an id of docs/status.md says what is missing, so its row is not
+"works". Every relative link leads to a file.
 Decisions have numbers of their own, in the name of the file and in its heading. Prints one line per problem; exit status 1
 if there is any.
 
@@ -17,7 +18,7 @@ import sys
 import tomllib
 
 import tree_check
-from check_status import SECTIONS, Tree, read
+from check_status import ROW, SECTIONS, STATUS, Tree, read
 
 FILES = ("run.json", "model.safetensors")  # look like keys, are files
 # Keys whose value has names of its own.
@@ -72,6 +73,15 @@ def check_columns(text, tree):
                     yield number, f"`{span}`: {fault}"
 
 
+def check_missing(root, text):
+    status = root / STATUS
+    rows = ROW.finditer(read(status)) if status.is_file() else ()
+    states = {f"{row.group(1)}-{row.group(2)}": row.group(3).split(" | ")[2] for row in rows}
+    for match in re.finditer(r"\b[A-Z]{2}-\d+\b", text):
+        if states.get(match.group(0), "").startswith("works"):
+            yield text.count("\n", 0, match.start()) + 1, f"{match.group(0)} is cited as missing, and works by {STATUS}"
+
+
 def check_page(root, path, tree):
     text = read(path)
     line_at = lambda position: text.count("\n", 0, position) + 1
@@ -107,6 +117,7 @@ def check_page(root, path, tree):
             yield line_at(match.start()), f"link to {target}: no such file"
     if coming_from:
         yield from check_columns(text, tree)
+        yield from check_missing(root, text)
 
 
 def check_decisions(root):
@@ -138,6 +149,7 @@ GOOD = {
     "src/config/schema.h": 'v("parallel.tp", p.tp); v("optimizer.groups", o.groups);\n',
     "src/cli/plan.cc": 'app.add_subcommand("plan", ""); add_flag("--search");\n',
     "docs/decisions/0001-a.md": "# 0001: a\n",
+    "docs/status.md": "| DP-1 | averages | - | works | - |\n| DP-2 | more | - | partial: half | - |\n",
     "tests/a.cc": "\n",
 }
 # (fault, file, text, expected part of the message)
@@ -151,6 +163,7 @@ PLANTED = [
     ("a section", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `paralel.tp` |\n", "b.md:3: `paralel.tp`"),
     ("an option", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `--gone` |\n", "no such option"),
     ("a verb", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `quintet gone` |\n", "no verb 'gone'"),
+    ("a missing feature that works", "docs/coming-from/b.md", "Not yet (DP-2).\nNot yet (DP-1).\n", "b.md:2: DP-1 is cited as missing"),
     ("a number twice", "docs/decisions/0001-b.md", "# 0001: b\n", "0001-b.md: decision 0001 is also 0001-a.md"),
     ("another number in the heading", "docs/decisions/0002-b.md", "# 0001: b\n", "0002-b.md: the heading"),
 ]
