@@ -1,305 +1,73 @@
-// What the keys of a recipe are called in Megatron-LM, DeepSpeed, FSDP2 and TorchTitan, Transformers,
-// Axolotl, LLaMA-Factory, nanoGPT and others.
+// Looks up what other systems call the keys and values of a recipe.
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/text.h"
+#include "config/elsewhere_table.h"
+#include "config/key_docs.h"
 #include "config/unsupported.h"
 
 namespace quintet::config {
 namespace {
 
-// Sorted by the other system's word.
-constexpr auto kElsewhere = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"accumulate_allreduce_grads_in_fp32", "precision.gradients"},
-    {"accumulate_grad_batches", "batch.accumulation"},
-    {"activation_checkpoint", "memory.recompute"},
-    {"activation_checkpointing", "memory.recompute"},
-    {"adam_beta1", "optimizer.betas"},
-    {"adam_beta2", "optimizer.betas"},
-    {"adam_betas", "optimizer.betas"},
-    {"adam_eps", "optimizer.eps"},
-    {"adam_epsilon", "optimizer.eps"},
-    {"attention_dropout", "model.dropout"},
-    {"attention_heads", "model.heads"},
-    {"attention_probs_dropout_prob", "model.dropout"},
-    {"aux_loss_alpha", "model.moe.balance_loss"},
-    {"base_lr", "optimizer.lr"},
-    {"base_model", "model.hf"},
-    {"batch_size", "batch.global"},
-    {"beta1", "optimizer.betas"},
-    {"beta2", "optimizer.betas"},
-    {"bf16", "precision.compute"},
-    {"block_size", "data.seq_len"},
-    {"checkpoint_dir", "checkpoint.dir"},
-    {"checkpoint_folder", "checkpoint.dir"},
-    {"checkpoint_interval", "checkpoint.every"},
-    {"clip_grad", "optimizer.clip_norm"},
-    {"clip_grad_norm", "optimizer.clip_norm"},
-    {"comm_timeout", "run.timeout"},
-    {"context_len", "data.seq_len"},
-    {"context_length", "data.seq_len"},
-    {"context_parallel_degree", "parallel.cp"},
-    {"context_parallel_rotate_method", "parallel.cp_method"},
-    {"context_parallel_size", "parallel.cp"},
-    {"cp_comm_type", "parallel.cp_method"},
-    {"cp_size", "parallel.cp"},
-    {"cutoff_len", "data.seq_len"},
-    {"d_ff", "model.ffn"},
-    {"d_head", "model.head_dim"},
-    {"d_model", "model.embed"},
-    {"data_parallel_replicate_degree", "parallel.dp_replicate"},
-    {"data_parallel_shard_degree", "parallel.dp_shard"},
-    {"data_parallel_size", "parallel.dp_shard"},
-    {"data_path", "data.path"},
-    {"dataset", "data.path"},
-    {"dataset_path", "data.path"},
-    {"datasets", "data.path"},
-    {"ddp", "parallel.dp_replicate"},
-    {"decay_rate", "optimizer.weight_decay"},
-    {"decay_steps", "optimizer.schedule.decay"},
-    {"depth", "model.layers"},
-    {"deterministic_mode", "run.deterministic"},
-    {"device_batch_size", "batch.micro"},
-    {"dim", "model.embed"},
-    {"distributed_timeout_minutes", "run.timeout"},
-    {"dp_replicate_size", "parallel.dp_replicate"},
-    {"dp_size", "parallel.dp_shard"},
-    {"dtype", "precision.compute"},
-    {"dump_folder", "run.dir"},
-    {"emb_dim", "model.embed"},
-    {"embd_pdrop", "model.dropout"},
-    {"embed_dim", "model.embed"},
-    {"embedding_dim", "model.embed"},
-    {"ep_size", "parallel.ep"},
-    {"epochs", "run.steps"},
-    {"epsilon", "optimizer.eps"},
-    {"eval_batches", "eval.batches"},
-    {"eval_capacity_factor", "model.moe.eval_capacity_factor"},
-    {"eval_every", "eval.every"},
-    {"eval_freq", "eval.every"},
-    {"eval_interval", "eval.every"},
-    {"eval_iters", "eval.batches"},
-    {"eval_steps", "eval.every"},
-    {"exclude", "data.skip"},
-    {"expert_capacity_factor", "model.moe.capacity_factor"},
-    {"expert_model_parallel_size", "parallel.ep"},
-    {"expert_parallel_degree", "parallel.ep"},
-    {"expert_parallel_size", "parallel.ep"},
-    {"expert_tensor_parallel_degree", "parallel.etp"},
-    {"expert_tensor_parallel_size", "parallel.etp"},
-    {"feed_forward_dim", "model.ffn"},
-    {"ffn_dim", "model.ffn"},
-    {"ffn_hidden_size", "model.ffn"},
-    {"flavor", "model.preset"},
-    {"fp16", "precision.compute"},
-    {"fsdp", "parallel.dp_shard"},
-    {"fsdp_size", "parallel.dp_shard"},
-    {"global_batch_size", "batch.global"},
-    {"gpus", "parallel.dp_shard"},
-    {"gpus_per_node", "parallel.dp_shard"},
-    {"grad_accum", "batch.accumulation"},
-    {"grad_accumulation", "batch.accumulation"},
-    {"grad_clip", "optimizer.clip_norm"},
-    {"grad_dtype", "precision.gradients"},
-    {"grad_reduce_in_bf16", "precision.reduce"},
-    {"gradient_accumulation", "batch.accumulation"},
-    {"gradient_accumulation_steps", "batch.accumulation"},
-    {"gradient_checkpointing", "memory.recompute"},
-    {"gradient_clip_val", "optimizer.clip_norm"},
-    {"gradient_clipping", "optimizer.clip_norm"},
-    {"head_size", "model.head_dim"},
-    {"hidden", "model.embed"},
-    {"hidden_dim", "model.ffn"},
-    {"hidden_dropout", "model.dropout"},
-    {"hidden_dropout_prob", "model.dropout"},
-    {"hidden_size", "model.embed"},
-    {"hsdp", "parallel.dp_replicate"},
-    {"hysteresis", "precision.loss_scale_hysteresis"},
-    {"ignore_files", "data.skip"},
-    {"init_timeout_seconds", "run.setup_timeout"},
-    {"initial_loss_scale", "precision.loss_scale_start"},
-    {"intermediate_size", "model.ffn"},
-    {"iterations", "run.steps"},
-    {"kv_channels", "model.head_dim"},
-    {"layer_norm_epsilon", "model.norm_eps"},
-    {"layernorm_epsilon", "model.norm_eps"},
-    {"learning_rate", "optimizer.lr"},
-    {"load", "checkpoint.dir"},
-    {"local_batch_size", "batch.micro"},
-    {"log_every_n_steps", "run.log_every"},
-    {"log_freq", "run.log_every"},
-    {"log_interval", "run.log_every"},
-    {"logging_steps", "run.log_every"},
-    {"lr_decay_iters", "optimizer.schedule.decay"},
-    {"lr_decay_steps", "optimizer.schedule.decay"},
-    {"lr_decay_style", "optimizer.schedule.kind"},
-    {"lr_scheduler", "optimizer.schedule.kind"},
-    {"lr_scheduler_type", "optimizer.schedule.kind"},
-    {"lr_warmup", "optimizer.schedule.warmup"},
-    {"lr_warmup_iters", "optimizer.schedule.warmup"},
-    {"lr_warmup_steps", "optimizer.schedule.warmup"},
-    {"manual_seed", "run.seed"},
-    {"mask_prob", "data.mlm.rate"},
-    {"mask_token", "data.mlm.mask"},
-    {"masked_lm_prob", "data.mlm.rate"},
-    {"max_epochs", "run.steps"},
-    {"max_grad_norm", "optimizer.clip_norm"},
-    {"max_iters", "run.steps"},
-    {"max_length", "data.seq_len"},
-    {"max_lr", "optimizer.lr"},
-    {"max_norm", "optimizer.clip_norm"},
-    {"max_position_embeddings", "model.max_positions"},
-    {"max_seq_len", "data.seq_len"},
-    {"max_seq_length", "data.seq_len"},
-    {"max_seqlen", "data.seq_len"},
-    {"max_steps", "run.steps"},
-    {"micro_batch_size", "batch.micro"},
-    {"microbatch_group_size_per_vp_stage", "parallel.micro_group"},
-    {"min_capacity", "model.moe.min_capacity"},
-    {"min_loss_scale", "precision.loss_scale_min"},
-    {"min_lr", "optimizer.schedule.min_lr_ratio"},
-    {"min_lr_factor", "optimizer.schedule.min_lr_ratio"},
-    {"mixed_precision", "precision.compute"},
-    {"mixed_precision_param", "precision.compute"},
-    {"mixed_precision_reduce", "precision.reduce"},
-    {"mlm_prob", "data.mlm.rate"},
-    {"mlm_probability", "data.mlm.rate"},
-    {"mlp_dim", "model.ffn"},
-    {"model_dim", "model.embed"},
-    {"model_max_length", "data.seq_len"},
-    {"model_name", "model.hf"},
-    {"model_name_or_path", "model.hf"},
-    {"moe_aux_loss_coeff", "model.moe.balance_loss"},
-    {"moe_expert_capacity_factor", "model.moe.capacity_factor"},
-    {"moe_expert_parallel_size", "parallel.ep"},
-    {"moe_input_jitter_eps", "model.moe.jitter"},
-    {"moe_latent_size", "model.moe.latent"},
-    {"moe_router_score_function", "model.moe.score"},
-    {"moe_router_topk", "model.moe.top_k"},
-    {"moe_token_drop_policy", "model.moe.drop"},
-    {"n_embd", "model.embed"},
-    {"n_gpus", "parallel.dp_shard"},
-    {"n_head", "model.heads"},
-    {"n_heads", "model.heads"},
-    {"n_inner", "model.ffn"},
-    {"n_kv_head", "model.kv_heads"},
-    {"n_kv_heads", "model.kv_heads"},
-    {"n_layer", "model.layers"},
-    {"n_layers", "model.layers"},
-    {"n_positions", "model.max_positions"},
-    {"n_routed_experts", "model.moe.experts"},
-    {"nccl_timeout", "run.timeout"},
-    {"nlayers", "model.layers"},
-    {"norm_epsilon", "model.norm_eps"},
-    {"nproc_per_node", "parallel.dp_shard"},
-    {"num_attention_heads", "model.heads"},
-    {"num_blocks", "model.layers"},
-    {"num_epochs", "run.steps"},
-    {"num_experts", "model.moe.experts"},
-    {"num_experts_per_tok", "model.moe.top_k"},
-    {"num_gpus", "parallel.dp_shard"},
-    {"num_heads", "model.heads"},
-    {"num_hidden_layers", "model.layers"},
-    {"num_key_value_heads", "model.kv_heads"},
-    {"num_kv_heads", "model.kv_heads"},
-    {"num_layers", "model.layers"},
-    {"num_layers_per_virtual_pipeline_stage", "parallel.chunks"},
-    {"num_local_experts", "model.moe.experts"},
-    {"num_micro_batches", "batch.accumulation"},
-    {"num_query_groups", "model.kv_heads"},
-    {"num_stages", "parallel.pp"},
-    {"num_steps", "run.steps"},
-    {"num_train_epochs", "run.steps"},
-    {"num_train_steps", "run.steps"},
-    {"num_warmup_steps", "optimizer.schedule.warmup"},
-    {"optim", "optimizer.name"},
-    {"optimizer_name", "optimizer.name"},
-    {"optimizer_type", "optimizer.name"},
-    {"out_dir", "run.dir"},
-    {"output_dir", "run.dir"},
-    {"packed", "data.pack"},
-    {"packing", "data.packing"},
-    {"padded_vocab_size", "model.vocab"},
-    {"peak_lr", "optimizer.lr"},
-    {"per_device_train_batch_size", "batch.micro"},
-    {"pipeline_model_parallel_size", "parallel.pp"},
-    {"pipeline_parallel", "parallel.pp"},
-    {"pipeline_parallel_degree", "parallel.pp"},
-    {"pipeline_parallel_schedule", "parallel.schedule"},
-    {"pipeline_parallel_size", "parallel.pp"},
-    {"pp_schedule", "parallel.schedule"},
-    {"pp_size", "parallel.pp"},
-    {"precision", "precision.compute"},
-    {"random_seed", "run.seed"},
-    {"recompute_granularity", "memory.recompute"},
-    {"recompute_num_layers", "memory.recompute_first"},
-    {"reduce_dtype", "precision.reduce"},
-    {"resid_pdrop", "model.dropout"},
-    {"rms_norm_eps", "model.norm_eps"},
-    {"rope_base", "model.rope_theta"},
-    {"rotary_base", "model.rope_theta"},
-    {"router_aux_loss_coef", "model.moe.balance_loss"},
-    {"router_top_k", "model.moe.top_k"},
-    {"run_dir", "run.dir"},
-    {"sample_packing", "data.pack"},
-    {"save", "checkpoint.dir"},
-    {"save_dir", "run.dir"},
-    {"save_interval", "checkpoint.every"},
-    {"save_steps", "checkpoint.every"},
-    {"scheduler", "optimizer.schedule.kind"},
-    {"seq_length", "data.seq_len"},
-    {"seqlen", "data.seq_len"},
-    {"sequence_len", "data.seq_len"},
-    {"sequence_length", "data.seq_len"},
-    {"sequence_parallel_size", "parallel.cp"},
-    {"sharding_strategy", "parallel.zero"},
-    {"split", "data.validation_fraction"},
-    {"stage", "parallel.zero"},
-    {"tensor_model_parallel_size", "parallel.tp"},
-    {"tensor_parallel", "parallel.tp"},
-    {"tensor_parallel_degree", "parallel.tp"},
-    {"tensor_parallel_size", "parallel.tp"},
-    {"tie_embeddings", "model.tied"},
-    {"tie_word_embeddings", "model.tied"},
-    {"tokenizer_name", "data.tokenizer"},
-    {"tokenizer_path", "data.tokenizer"},
-    {"tokenizer_type", "data.tokenizer"},
-    {"torch_dtype", "precision.compute"},
-    {"total_batch_size", "batch.global"},
-    {"total_steps", "run.steps"},
-    {"tp_size", "parallel.tp"},
-    {"train_batch_size", "batch.global"},
-    {"train_data", "data.path"},
-    {"train_file", "data.path"},
-    {"train_iters", "run.steps"},
-    {"train_micro_batch_size_per_gpu", "batch.micro"},
-    {"training_steps", "run.steps"},
-    {"type_vocab_size", "model.token_types"},
-    {"ulysses_sequence_parallel_size", "parallel.cp"},
-    {"untie_embeddings_and_output_weights", "model.tied"},
-    {"use_deterministic_algorithms", "run.deterministic"},
-    {"use_distributed_optimizer", "parallel.zero"},
-    {"use_rts", "model.moe.drop"},
-    {"use_tp_pp_dp_mapping", "parallel.order"},
-    {"val_set_size", "data.validation_fraction"},
-    {"val_size", "data.validation_fraction"},
-    {"validation_interval", "eval.every"},
-    {"validation_split", "data.validation_fraction"},
-    {"virtual_pipeline_model_parallel_size", "parallel.chunks"},
-    {"virtual_stages", "parallel.chunks"},
-    {"vocab_size", "model.vocab"},
-    {"warmup_iters", "optimizer.schedule.warmup"},
-    {"warmup_ratio", "optimizer.schedule.warmup"},
-    {"warmup_steps", "optimizer.schedule.warmup"},
-    {"wd", "optimizer.weight_decay"},
-    {"weight_tying", "model.tied"},
-    {"world_size", "parallel.dp_shard"},
-    {"zero_optimization", "parallel.zero"},
-    {"zero_stage", "parallel.zero"},
-});
-static_assert(std::is_sorted(kElsewhere.begin(), kElsewhere.end()));
+constexpr WordElsewhere kWords[] = {
+    {"memory.recompute", "block", "full"},
+    {"memory.recompute", "false", "none"},
+    {"memory.recompute", "true", "full"},
+    {"memory.recompute", "uniform", "full"},
+    {"model.family", "gpt", "gpt2"},
+    {"model.family", "gpt_neox", "neox"},
+    {"model.family", "mistral", "llama"},
+    {"model.family", "mixtral", "llama"},
+    {"model.family", "pythia", "neox"},
+    {"model.family", "qwen2", "llama"},
+    {"model.family", "qwen3", "llama"},
+    {"model.moe.drop", "probs", "probability"},
+    {"optimizer.name", "adamw_bnb_8bit", "adamw8bit"},
+    {"optimizer.name", "adamw_torch", "adamw"},
+    {"optimizer.name", "adamw_torch_fused", "adamw"},
+    {"optimizer.name", "flash_lion", "lion"},
+    {"optimizer.name", "fused_adam", "adamw"},
+    {"optimizer.name", "fusedadam", "adamw"},
+    {"optimizer.name", "paged_adamw_8bit", "adamw8bit"},
+    {"optimizer.schedule.kind", "constant_with_warmup", "constant"},
+    {"optimizer.schedule.kind", "cosine_with_min_lr", "cosine"},
+    {"optimizer.schedule.kind", "inverse-square-root", "inverse_sqrt"},
+    {"optimizer.schedule.kind", "warmup_stable_decay", "wsd"},
+    {"optimizer.schedule.kind", "warmupcosinelr", "cosine"},
+    {"optimizer.schedule.kind", "warmupdecaylr", "linear"},
+    {"optimizer.schedule.kind", "warmuplr", "constant"},
+    {"optimizer.schedule.shape", "minus_sqrt", "1-sqrt"},
+    {"optimizer.schedule.shape", "sqrt", "1-sqrt"},
+    {"parallel.cp_method", "a2a", "ulysses"},
+    {"parallel.cp_method", "a2a+p2p", "ulysses+ring"},
+    {"parallel.cp_method", "all_gather", "gather"},
+    {"parallel.cp_method", "allgather", "gather"},
+    {"parallel.cp_method", "alltoall", "ulysses"},
+    {"parallel.cp_method", "p2p", "ring"},
+    {"parallel.schedule", "dualpipe", "dualpipev"},
+    {"parallel.schedule", "zbvzerobubble", "zb-v"},
+    {"parallel.zero", "full_shard", "3"},
+    {"parallel.zero", "hybrid_shard", "3"},
+    {"parallel.zero", "no_shard", "0"},
+    {"parallel.zero", "optim", "1"},
+    {"parallel.zero", "optim_grads", "2"},
+    {"parallel.zero", "optim_grads_params", "3"},
+    {"parallel.zero", "shard_grad_op", "2"},
+    {"parallel.zero", "zero1", "1"},
+    {"parallel.zero", "zero2", "2"},
+    {"parallel.zero", "zero3", "3"},
+    {"precision.", "bfloat16", "bf16"},
+    {"precision.", "double", "f64"},
+    {"precision.", "float", "f32"},
+    {"precision.", "float16", "f16"},
+    {"precision.", "float32", "f32"},
+    {"precision.", "float64", "f64"},
+    {"precision.", "half", "f16"},
+    {"run.device", "gpu", "cuda"},
+    {"run.device", "nvidia", "cuda"},
+};
 
 constexpr std::string_view kFusedAttention = "leave it out: attention never stores its scores";
 constexpr std::string_view kCompiled = "leave it out: every recipe is compiled";
@@ -307,15 +75,24 @@ constexpr std::string_view kContinues = "leave it out: the same command continue
 constexpr std::string_view kLaunched =
     "leave it out: mpirun or srun starts the ranks, as many as the axes of [parallel] multiply to";
 constexpr std::string_view kNoAdapters = "leave it out: adapters are not supported yet";
+constexpr std::string_view kNoOffload = "leave it out: offload is not supported yet";
+constexpr std::string_view kOverlaps = "leave it out: communication is always overlapped with compute";
 constexpr std::string_view kMetricsFile = "leave it out: metrics.jsonl in the run folder has every step";
 
 // What there is no key for. Sorted.
-constexpr auto kAnswers = std::to_array<std::pair<std::string_view, std::string_view>>({
+constexpr auto kAnswers = std::to_array<KeyElsewhere>({
+    {"activation_offloading", kNoOffload},
     {"adapter", kNoAdapters},
     {"attn_implementation", kFusedAttention},
     {"compile", kCompiled},
+    {"contiguous_gradients", kOverlaps},
+    {"cpu_offload", kNoOffload},
+    {"cpu_offloading", kNoOffload},
     {"deepspeed", "leave it out: parallel.zero and [precision] say what its file does; see docs/coming-from"},
+    {"enable_cpu_offload", kNoOffload},
     {"flash_attention", kFusedAttention},
+    {"layer_offloading", kNoOffload},
+    {"load_checkpoint", kContinues},
     {"load_in_4bit", kNoAdapters},
     {"load_in_8bit", kNoAdapters},
     {"lora_alpha", kNoAdapters},
@@ -323,6 +100,15 @@ constexpr auto kAnswers = std::to_array<std::pair<std::string_view, std::string_
     {"lora_r", kNoAdapters},
     {"nnodes", kLaunched},
     {"num_nodes", kLaunched},
+    {"offload", kNoOffload},
+    {"offload_optimizer", kNoOffload},
+    {"offload_param", kNoOffload},
+    {"offload_params", kNoOffload},
+    {"offload_policy", kNoOffload},
+    {"optimizer_cpu_offload", kNoOffload},
+    {"overlap_comm", kOverlaps},
+    {"overlap_grad_reduce", kOverlaps},
+    {"overlap_param_gather", kOverlaps},
     {"report_to", kMetricsFile},
     {"resume", kContinues},
     {"resume_from", kContinues},
@@ -335,24 +121,58 @@ constexpr auto kAnswers = std::to_array<std::pair<std::string_view, std::string_
     {"wandb_entity", kMetricsFile},
     {"wandb_project", kMetricsFile},
 });
-static_assert(std::is_sorted(kAnswers.begin(), kAnswers.end()));
+static_assert(std::ranges::is_sorted(kAnswers, {}, &KeyElsewhere::theirs));
 
-// The row of the last part of a key.
-template <class Table>
-std::string_view row_of(const Table& table, std::string_view key) {
-  std::string word = base::lower_case(key.substr(key.rfind('.') + 1));
+std::string_view row_of(std::span<const KeyElsewhere> table, std::string_view theirs) {
+  const auto row = std::ranges::lower_bound(table, theirs, {}, &KeyElsewhere::theirs);
+  return row != table.end() && row->theirs == theirs ? row->ours : std::string_view();
+}
+
+// As it is in the tables.
+std::string plain(std::string_view key) {
+  std::string word = base::lower_case(key.substr(std::min(key.find_first_not_of('-'), key.size())));
   std::replace(word.begin(), word.end(), '-', '_');
-  const auto row = std::lower_bound(table.begin(), table.end(), word,
-                                    [](const auto& a, const std::string& b) { return a.first < b; });
-  return row != table.end() && row->first == word ? row->second : std::string_view();
+  return word;
+}
+
+// One of the two, or neither.
+struct Meant {
+  std::string_view key, answer;
+};
+
+// By the whole key, then by its parts from the last one: "zero_optimization.offload_param.device" is about
+// offload. Sections of ours say nothing about what is below them, and a name that we have too is looked for here.
+Meant meant_by(std::string_view theirs) {
+  const std::string word = plain(theirs);
+  std::string_view rest = word;
+  if (const std::string_view key = row_of(keys_elsewhere(), rest); !key.empty()) return {.key = key};
+  const std::string_view name = rest.substr(rest.rfind('.') + 1);
+  const bool is_ours =
+      std::ranges::any_of(recipe_keys(), [&](const KeyFacts& k) { return k.name() == name; });
+  while (!rest.empty()) {
+    const size_t dot = rest.rfind('.');
+    const std::string_view part = dot == std::string_view::npos ? rest : rest.substr(dot + 1);
+    const bool is_last = rest.size() == word.size();
+    const std::string_view key = row_of(keys_elsewhere(), part), answer = row_of(kAnswers, part);
+    if (!answer.empty()) return {.answer = answer};
+    if (!key.empty() && (is_last || (!is_ours && key.substr(0, key.find('.')) != part))) return {.key = key};
+    rest = rest.substr(0, dot == std::string_view::npos ? 0 : dot);
+  }
+  return {};
 }
 
 }  // namespace
 
-std::string_view key_elsewhere(std::string_view key) { return row_of(kElsewhere, key); }
-std::string_view answer_elsewhere(std::string_view key) {
-  const std::string_view answer = row_of(kAnswers, key);
-  return answer.empty() ? row_of(kAnswers, key.substr(0, key.find('.'))) : answer;  // wandb.project
+std::span<const WordElsewhere> words_elsewhere() { return kWords; }
+
+std::string_view key_elsewhere(std::string_view key) { return meant_by(key).key; }
+std::string_view answer_elsewhere(std::string_view key) { return meant_by(key).answer; }
+
+std::string_view word_elsewhere(std::string_view key, std::string_view word) {
+  const std::string theirs = base::lower_case(word);
+  for (const WordElsewhere& row : kWords)
+    if (key.starts_with(row.key) && theirs == row.theirs) return row.ours;
+  return {};
 }
 
 }  // namespace quintet::config

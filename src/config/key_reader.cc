@@ -56,7 +56,12 @@ class Reader {
     if (const auto v = node.value_exact<int64_t>())
       field = *v;
     else
-      wrong(key, node, "an integer", whole_number(node));
+      wrong(key, node, "an integer", nearest_integer(key, node));
+  }
+  // "3" for parallel.zero = "full_shard", "1000" for run.steps = 1e3.
+  static std::string nearest_integer(const char* key, const toml::node& node) {
+    const std::string_view ours = word_elsewhere(key, node.value<std::string>().value_or(""));
+    return ours.empty() ? whole_number(node) : std::string(ours);
   }
   // "1000000" for 1e6, which TOML takes for a float; empty for anything that is not whole.
   static std::string whole_number(const toml::node& node) {
@@ -417,7 +422,7 @@ class Reader {
     auto text = node.value_exact<std::string>();
     if (number(node) == std::numeric_limits<double>::infinity())
       text = "inf";  // --set key=inf, as TOML has it
-    if (!text) return wrong(key, node, list);
+    if (!text) return wrong(key, node, list, nearest_name(key, text_of(node), {}));
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
     } else if (const RefusedWord* const other = find_refused_word(key, base::lower_case(*text))) {
@@ -425,12 +430,17 @@ class Reader {
                   fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
     } else {
-      const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
-      const std::string near = meant && is_accepted(key, *meant)
-                                   ? std::string(name_of(*meant))
-                                   : base::nearest_word(*text, names).value_or("");
-      wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
+      wrong(key, node, list, nearest_name(key, *text, names));
     }
+  }
+
+  // In quotes; empty when none is near.
+  static std::string nearest_name(const char* key, const std::string& text,
+                                  const std::vector<std::string>& names) {
+    std::string near(word_elsewhere(key, text));
+    if (std::find(names.begin(), names.end(), near) == names.end() && !names.empty())
+      near = base::nearest_word(text, names).value_or("");
+    return near.empty() ? near : fmt::format("\"{}\"", near);
   }
 
   static std::optional<double> number(const toml::node& node) {

@@ -223,39 +223,6 @@ struct Names<Master> {
       {{Master::F64, "f64"}, {Master::F32, "f32"}, {Master::Split, "split"}, {Master::Bf16, "bf16"}}};
 };
 
-// Names that other systems use for a value, in lower case. They are not accepted, but suggest what was meant
-// when spelling does not.
-template <class E>
-struct Synonyms {
-  static constexpr std::array<std::pair<std::string_view, E>, 0> kTable = {};
-};
-template <>
-struct Synonyms<DeviceKind> {
-  static constexpr std::array<std::pair<std::string_view, DeviceKind>, 2> kTable = {
-      {{"gpu", DeviceKind::Cuda}, {"nvidia", DeviceKind::Cuda}}};
-};
-template <>
-struct Synonyms<DecayShape> {
-  static constexpr std::array<std::pair<std::string_view, DecayShape>, 2> kTable = {
-      {{"sqrt", DecayShape::OneMinusSqrt}, {"minus_sqrt", DecayShape::OneMinusSqrt}}};
-};
-template <>
-struct Synonyms<base::DType> {
-  static constexpr std::array<std::pair<std::string_view, base::DType>, 7> kTable = {
-      {{"double", base::DType::F64},
-       {"float64", base::DType::F64},
-       {"float", base::DType::F32},
-       {"float32", base::DType::F32},
-       {"bfloat16", base::DType::BF16},
-       {"half", base::DType::F16},
-       {"float16", base::DType::F16}}};
-};
-template <>
-struct Synonyms<Master> {
-  static constexpr std::array<std::pair<std::string_view, Master>, 3> kTable = {
-      {{"float64", Master::F64}, {"float32", Master::F32}, {"bfloat16", Master::Bf16}}};
-};
-
 // Empty for a value that has no name in recipes.
 template <class E>
 constexpr std::string_view name_of(E value) {
@@ -268,14 +235,6 @@ template <class E>
 constexpr std::optional<E> value_of(std::string_view text) {
   for (const auto& [v, name] : Names<E>::kTable)
     if (name == text) return v;
-  return std::nullopt;
-}
-
-// The value that another system's name stands for; `text` is in lower case.
-template <class E>
-constexpr std::optional<E> synonym_of(std::string_view text) {
-  for (const auto& [word, value] : Synonyms<E>::kTable)
-    if (word == text) return value;
   return std::nullopt;
 }
 

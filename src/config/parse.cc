@@ -93,8 +93,8 @@ const KnownKeys& known_keys() {
 // "[model]" for "modell"; empty when no section is near.
 std::string nearest_section(const std::string& key) {
   const std::set<std::string>& sections = known_keys().sections;
-  const std::string near = nearest_key(key, {sections.begin(), sections.end()});
-  return near.empty() ? near : fmt::format("[{}]", near);
+  const auto near = base::nearest_word(key, std::vector<std::string>{sections.begin(), sections.end()});
+  return near ? fmt::format("[{}]", *near) : std::string();
 }
 
 void add_unknown(Report& report, const std::string& key) {

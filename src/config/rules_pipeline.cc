@@ -9,6 +9,7 @@
 #include "config/resolve.h"
 #include "config/rule.h"
 #include "config/schedule_traits.h"
+#include "config/unsupported.h"
 
 namespace quintet::config {
 namespace {
@@ -22,8 +23,10 @@ void schedule_is_known(const Recipe& r, const Fail& fail) {
   if (const auto file = schedule_file(p.schedule)) {
     if (file->empty()) fail("parallel.schedule", "\"file:\" has no path", "\"file:PATH\"");
   } else if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
-    const std::string near =
-        base::nearest_word(p.schedule, std::vector<std::string>{known.begin(), known.end()}).value_or("");
+    std::string near(word_elsewhere("parallel.schedule", p.schedule));
+    if (near.empty())
+      near =
+          base::nearest_word(p.schedule, std::vector<std::string>{known.begin(), known.end()}).value_or("");
     fail("parallel.schedule",
          fmt::format("\"{}\" is not a schedule; known: {}, or \"file:PATH\"", p.schedule,
                      fmt::join(known, ", ")),

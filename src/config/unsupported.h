@@ -26,9 +26,12 @@ struct RefusedWord {
 // Null for any other word.
 const RefusedWord* find_refused_word(std::string_view key, std::string_view word);
 
-// What another system's name for a key is called here: "hidden_size" -> "model.embed". The section of `key`
-// and its case are ignored. Empty for names that no listed system uses.
+// What another system's name for a key is called here: "hidden_size", "training.dim" or "--hidden-size" ->
+// "model.embed". Empty for names that no listed system uses.
 std::string_view key_elsewhere(std::string_view key);
+
+// What another system's value of one of our keys is called here: ("parallel.cp_method", "p2p") -> "ring".
+std::string_view word_elsewhere(std::string_view key, std::string_view word);
 
 // What to do about another system's name that has no key here: "compile" -> "leave it out: every recipe is
 // compiled". Empty for all others.

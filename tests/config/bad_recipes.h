@@ -34,7 +34,7 @@ inline std::vector<Bad> other_bad_recipes() {
        {"not a recipe key"},
        "optimizer.schedule.kind"},
       {{"extra={}"}, "every key is known", "extra", {"not a recipe key"}, ""},
-      {{"batch.size=4"}, "every key is known", "batch.size", {"not a recipe key"}, ""},
+      {{"batch.size=4"}, "every key is known", "batch.size", {"not a recipe key"}, "batch.global"},
       {{"model.n_heads=4"}, "every key is known", "model.n_heads", {"not a recipe key"}, "model.heads"},
       {{"loss=3"}, "values have the type of their key", "loss", {"section", "3"}, "[loss]"},
       {{"model.layers={a=1}"},
