@@ -1,5 +1,7 @@
 #include "base/output_path.h"
 
+#include <filesystem>
+
 #include "base/error.h"
 
 namespace quintet::base {
@@ -49,6 +51,15 @@ void require_new_file(const char* option, const Path& path, bool overwrite) {
   if (!overwrite && file_exists(path))
     fail_user("{} {}: the file exists; choose another name, or replace it with --overwrite", option,
               path.string());
+}
+
+void require_distinct_files(std::initializer_list<std::pair<const char*, Path>> options) {
+  const auto place = [](const Path& path) { return std::filesystem::absolute(path).lexically_normal(); };
+  for (auto first = options.begin(); first != options.end(); ++first)
+    for (auto second = first + 1; second != options.end(); ++second)
+      if (!first->second.empty() && !second->second.empty() && place(first->second) == place(second->second))
+        fail_user("{} and {} are both {}: name two files", first->first, second->first,
+                  first->second.string());
 }
 
 void require_existing_folder(const char* option, const Path& path) {

@@ -1,7 +1,9 @@
 // Checks of output paths, made before the work whose result they receive.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "base/file.h"
 
@@ -26,6 +28,10 @@ void require_page_file(const char* option, const Path& path);
 
 // The same for a file that its reader may have edited: without `overwrite` it must not exist.
 void require_new_file(const char* option, const Path& path, bool overwrite);
+
+// UserError, naming two options, if both name the same file: the one that is written last would replace the other.
+// Empty paths are options that are not given.
+void require_distinct_files(std::initializer_list<std::pair<const char*, Path>> options);
 
 // UserError, naming `option`, unless `path` is an existing folder in which files can be written.
 void require_existing_folder(const char* option, const Path& path);

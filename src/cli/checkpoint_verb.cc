@@ -45,8 +45,8 @@ Verb add_checkpoint(CLI::App& app) {
             if (show->parsed()) write(tools::show_checkpoint(o->path, o->tensors, o->json));
             if (verify->parsed()) write(tools::verify_checkpoint(o->path, o->json));
             if (prune->parsed())
-              print(tools::prune_checkpoints(o->path, {.keep = o->keep, .keep_every = o->keep_every},
-                                             o->dry_run));
+              print_report(tools::prune_checkpoints(o->path, {.keep = o->keep, .keep_every = o->keep_every},
+                                                    o->dry_run));
             return kExitGood;
           }};
 }

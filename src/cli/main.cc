@@ -15,12 +15,14 @@
 #include "base/text.h"
 #include "base/wrap.h"
 #include "cli/help_formatter.h"
+#include "cli/option_errors.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
 #include "comm/errors.h"
 #include "comm/mpi.h"
 #include "config/codes.h"
 #include "config/environment.h"
+#include "config/place_paths.h"
 #include "config/problem.h"
 #include "observe/console.h"
 #include "tools/recipe_report.h"
@@ -110,58 +112,6 @@ Selected require_known_verb(const CLI::App& app, int argc, char** argv) {
   return {command, known};
 }
 
-// "unknown option '--rundir', did you mean '--run-dir'?", or nothing: CLI11 only lists what it did not
-// expect.
-std::string unknown_option(const CLI::App& command, int argc, char** argv) {
-  for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
-    const std::string_view word = argv[i];
-    const std::string name(word.substr(0, word.find('=')));
-    const bool is_option = name.size() > 1 && name[0] == '-' && (name[1] < '0' || name[1] > '9');
-    if (!is_option || name == "-h" || name == "--help" || command.get_option_no_throw(name) != nullptr)
-      continue;
-    std::vector<std::string> names;
-    for (const CLI::Option* option : command.get_options())
-      for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
-    const std::string whole = name.starts_with("--") ? name : "-" + name;
-    auto nearest = base::nearest_word(whole, names);
-    for (const std::string& known : names)
-      if (known.starts_with(whole)) nearest = known;
-    return fmt::format("unknown option '{}'{}", base::printable(name),
-                       nearest ? fmt::format(", did you mean '{}'?", *nearest) : "");
-  }
-  return {};
-}
-
-// CLI11's reason in plain words.
-std::string plain_words(const CLI::ParseError& error) {
-  const std::string text = base::printable(error.what());
-  const auto after = [&](std::string_view part) {
-    const size_t at = text.find(part);
-    return at == std::string::npos ? std::string() : text.substr(at + part.size());
-  };
-  if (std::string extra = after("not expected: "); !extra.empty()) {
-    if (const size_t space = extra.rfind(' '); space != std::string::npos)
-      extra = extra.substr(space + 1);  // the list begins with the last one
-    return fmt::format("unexpected argument '{}'", extra);
-  }
-  const std::string name = text.substr(0, text.find(": "));
-  if (error.get_name() == "ArgumentMismatch") {
-    if (const std::string most = after(": At Most "); !most.empty())
-      return fmt::format("{}: takes at most {}, got {}", name, most.substr(0, most.find(' ')),
-                         after("received "));
-    if (text.ends_with(" missing")) return name + " needs a value";
-  }
-  if (const std::string list = after(" not in {"); error.get_name() == "ValidationError" && !list.empty()) {
-    std::string words;
-    for (const char c : list.substr(0, list.size() - 1)) words += c == ',' ? ", " : std::string(1, c);
-    const size_t begin = name.size() + 2;
-    return fmt::format("{}: must be {}{}, got '{}'", name,
-                       words.find(',') == std::string::npos ? "" : "one of ", words,
-                       text.substr(begin, text.find(" not in {") - begin));
-  }
-  return text;
-}
-
 // `quintet help VERB` is `quintet VERB --help`.
 std::vector<char*> without_help_verb(int argc, char** argv) {
   static char option[] = "--help";
@@ -172,16 +122,23 @@ std::vector<char*> without_help_verb(int argc, char** argv) {
   return words;
 }
 
-// An empty value is never meant: it comes from an unset shell variable.
-void refuse_empty_values(CLI::App& app) {
+// Values that are never meant: an empty one comes from an unset shell variable, and "s3://bucket/x" would be the
+// folder "s3:" of the working directory.
+void refuse_odd_values(CLI::App& app) {
+  constexpr const char* kTexts[] = {"--prompt", "--delimiter", "--special", "--end"};  // not paths
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag
+    const bool is_text = std::ranges::any_of(kTexts, [&](const char* n) { return option->check_name(n); });
     CLI::Validator named;
-    named.description("").operation(
-        [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); });
+    named.description("").operation([is_text](std::string& text) -> std::string {
+      if (text.empty()) return "must not be empty";
+      if (is_text || config::scheme_of(text).empty()) return {};
+      return fmt::format("'{}' is an address; remote file systems are not supported yet, only mounted ones",
+                         text);
+    });
     option->check(named);
   }
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_odd_values(*command);
 }
 
 // With --json, what ends the command is described on standard output as `quintet check --json` does; under
@@ -276,7 +233,7 @@ int run(int argc, char** argv) {
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 128 + n stopped by "
       "signal n, 1 any other failure.");
   const std::vector<Verb> verbs = add_verbs(app);
-  refuse_empty_values(app);
+  refuse_odd_values(app);
   if (argc < 2) {
     print_help(app.help());
     return kExitGood;
@@ -323,6 +280,12 @@ size_t indent_of_rest(std::string_view line, size_t width) {
                                    : std::min(indent, std::max<size_t>(4, width - std::min(width, longest)));
 }
 
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw ReaderGone();
+  throw std::runtime_error("cannot write to standard output [Q9004]");
+}
+
 }  // namespace
 
 size_t report_columns() {
@@ -332,7 +295,8 @@ size_t report_columns() {
 
 void print_report(std::string_view text) {
   const size_t width = report_columns();
-  if (width == 0) return print(text);
+  // Quotes what recipes, manifests and files say, and may reach a terminal through a pipe.
+  if (width == 0) return write_out(base::printable(text));
   std::string out;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -342,16 +306,6 @@ void print_report(std::string_view text) {
   }
   print(out);
 }
-
-namespace {
-
-void write_out(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) throw ReaderGone();
-  throw std::runtime_error("cannot write to standard output [Q9004]");
-}
-
-}  // namespace
 
 void print(std::string_view text) {
   write_out(observe::Console::standard_output().is_terminal() ? base::printable(text) : std::string(text));

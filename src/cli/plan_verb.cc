@@ -49,6 +49,7 @@ void check(const PlanOptions& o) {
     base::fail_user(
         "--disable-pass and --search are mutually exclusive: a search assumes all passes; plan the recipe "
         "that it finds with --disable-pass");
+  base::require_distinct_files({{"--emit", o.wanted.emit}, {"--html", o.html}, {"--trace", o.trace}});
   if (!o.trace.empty()) base::require_page_file("--trace", o.trace);
   if (!o.html.empty()) base::require_page_file("--html", o.html);
 }

@@ -79,7 +79,7 @@ void print(std::string_view text);
 void print_highlighted(std::string_view text);
 
 // The same for a report of labelled lines and tables: on a terminal, lines that are wider than it are broken
-// at spaces and continued below their last column. A pipe gets whole lines.
+// at spaces and continued below their last column. A pipe gets whole lines, with the same escapes.
 void print_report(std::string_view text);
 // The columns of lines on standard output; 0 when it is no terminal.
 size_t report_columns();

@@ -42,6 +42,9 @@ constexpr ProblemCode kCodes[] = {
      "mislead. Texts that become tokens (data.template, data.end, data.chat.end_of_turn, data.fim, "
      "data.mlm.mask) may have line breaks and tabs.",
      "run.dir=\"runs\\nmine\"", "run.dir=\"runs/mine\""},
+    {"Q1018", "paths are of mounted file systems",
+     "A path with a scheme, such as s3:// or https://, is an address of a remote file system. Quintet reads "
+     "and writes mounted file systems only: copy the data, or mount the bucket."},
 
     // ---- Q11: the model
     {"Q1101", "model.preset is a known preset",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 
 #include "base/file.h"
 #include "config/recipe.h"
@@ -11,6 +12,9 @@ namespace quintet::config {
 
 // "~/data" in the home folder, which no shell expands in a file or after --set KEY=; anything else as it is.
 std::string with_home(const std::string& path);
+
+// "s3" of "s3://bucket/x"; empty for a path.
+std::string_view scheme_of(std::string_view text);
 
 // Makes the paths of a recipe absolute. Those of keys that stand in the recipe's file are relative to its
 // folder, those of overrides to the working directory.

@@ -255,12 +255,68 @@ TEST(Tool, UnknownOptionsAreNamed) {
         {"plan -model x", "unknown option '-model', did you mean '--model'?"},
         {"bench step r.toml --warmupp=3", "unknown option '--warmupp', did you mean '--warmup'?"},
         {"--versio", "unknown option '--versio', did you mean '--version'?"},
-        {"check r.toml --qqqqqqqq", "unknown option '--qqqqqqqq'; see"}}) {
+        {"check r.toml --qqqqqqqq", "unknown option '--qqqqqqqq'; see"},
+        // Keys of recipes, here and in other systems.
+        {"train r.toml --tp 2", "unknown option '--tp', did you mean '--set parallel.tp=VALUE'?"},
+        {"plan r.toml --tensor-model-parallel-size=2", "did you mean '--set parallel.tp=VALUE'?"},
+        {"train r.toml --learning_rate 1", "did you mean '--set optimizer.lr=VALUE'?"},
+        {"train r.toml --resume",
+         "unknown option '--resume', leave it out: the same command continues a run"},
+        {"generate run --max-tokens 2", "unknown option '--max-tokens', did you mean '--tokens'?"}}) {
     const Outcome o = quintet(command);
     EXPECT_EQ(o.code, 2) << command;
     EXPECT_CONTAINS(o.err, part);
   }
   EXPECT_EQ(quintet("-V").out, quintet("--version").out);
+}
+
+// "s3://bucket/x" as a path would be the folder "s3:" of the working directory.
+TEST(Tool, AddressesAreNoPaths) {
+  const SmallRun small;
+  const std::string recipe = small.recipe_file().string();
+  for (const char* command : {"prepare README.md --tokenizer bytes --out s3://bucket/x",
+                              "generate s3://bucket/run --prompt a", "export gs://bucket/run --to hf x",
+                              "plan --model llama3-8b --cluster '1x8 h100' --html https://x/y"}) {
+    const Outcome o = quintet(command);
+    EXPECT_EQ(o.code, 2) << command;
+    EXPECT_CONTAINS(o.err, "is an address; remote file systems are not supported yet");
+  }
+  EXPECT_CONTAINS(quintet("check " + recipe + " --set run.dir=s3://bucket/x").err, "[Q1018]");
+  EXPECT_CONTAINS(quintet("check " + recipe + " --set data.path=file:///data/x").err, "nearest: \"/data/x\"");
+  EXPECT_CONTAINS(quintet("generate nothere --prompt https://x/y").err, "nothere") << "a prompt is a text";
+}
+
+// Names of tensors come from files. A report may reach a terminal through a pipe.
+TEST(Tool, ReportsHaveNoControlCharacters) {
+  const SmallRun small;
+  const auto weights = [&](const std::string& name) {
+    const std::string header =
+        R"({"a\u001b[31m)" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    std::string file(8, '\0');
+    file[0] = static_cast<char>(header.size());
+    base::write_file_atomically(small / (name + ".safetensors"), file + header + std::string(4, '\0'));
+    return (small / (name + ".safetensors")).string();
+  };
+  const Outcome o = quintet("diff " + weights("x") + " " + weights("y"));
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_CONTAINS(o.out, "a\\x1b[31mx");
+  EXPECT_EQ((o.out + o.err).find('\x1b'), std::string::npos);
+}
+
+// A rate that never reaches its full value, or its floor.
+TEST(Tool, ScheduleThatOutlastsTheRunIsNamed) {
+  const SmallRun small;
+  const auto header = [&](const std::string& sets) {
+    return quintet("train " + small.recipe_file().string() + " --dry-run --steps 10 --run-dir " +
+                   (small / "r").string() + " --set optimizer.schedule.kind=cosine " + sets)
+        .out;
+  };
+  EXPECT_CONTAINS(header("--set optimizer.schedule.warmup=20"),
+                  "the warm-up, 20 steps, ends after the run, which ends at lr ");
+  EXPECT_CONTAINS(header("--set optimizer.schedule.warmup=2 --set optimizer.schedule.decay=30"),
+                  "the decay, 30 steps, ends after the run, which ends at lr ");
+  for (const char* fits : {"", "--set optimizer.schedule.warmup=2 --set optimizer.schedule.decay=8"})
+    EXPECT_EQ(header(fits).find("ends after the run"), std::string::npos) << fits;
 }
 
 TEST(Tool, HelpIsAVerbToo) {
