@@ -525,8 +525,23 @@ int64_t text_without_fields(const Options& o, const std::vector<Source>& sources
 // Whether the same command can succeed later, and finished shards are worth keeping.
 bool may_be_repeated(const base::UserError& e) { return e.code() == base::code_of_origin("base/file.cc"); }
 
+// The files of prepared data in a folder that is something else would make both unreadable: a checkpoint has a
+// manifest.json too.
+void require_no_other_use(const base::Path& folder) {
+  constexpr std::pair<const char*, const char*> kMarks[] = {{"run.json", "a run"},
+                                                            {"metrics.jsonl", "a run"},
+                                                            {"latest", "checkpoints"},
+                                                            {"config.json", "a Hugging Face model"},
+                                                            {"dataset_info.json", "a Hugging Face dataset"}};
+  for (const auto& [file, what] : kMarks)
+    if (base::file_exists(folder / file))
+      base::fail_user("--out: '{}' is the folder of {} (it has {}); name another one", folder.string(), what,
+                      file);
+}
+
 Prepared prepare_into(const Options& options) {
   check(options);
+  require_no_other_use(options.out);
   const std::unique_ptr<Encoder> encoder =
       options.chat ? make_chat_encoder(options) : make_text_encoder(options);
   const data::Reading& reading = encoder->reading();
