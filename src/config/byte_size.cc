@@ -47,7 +47,7 @@ std::optional<int64_t> parse_byte_size(std::string_view text) {
     if (same_letters(rest, u.name)) unit = u.bytes;
   const double bytes = std::floor(number * static_cast<double>(unit));
   constexpr double kMaxBytes = 4611686018427387904.0;  // 2^62
-  if (unit == 0 || bytes > kMaxBytes) return std::nullopt;
+  if (unit == 0 || bytes > kMaxBytes || (number > 0 && bytes < 1)) return std::nullopt;
   return static_cast<int64_t>(bytes);
 }
 

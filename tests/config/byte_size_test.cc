@@ -21,8 +21,8 @@ TEST(ByteSize, ReadsUnits) {
 }
 
 TEST(ByteSize, RefusesTheRest) {
-  for (const char* text :
-       {"", "GiB", "6 apples", "-1GiB", "1e9", "6GiB ", "6  GiB", "17 ", "1.2.3MB", ".", "9999999999TiB"})
+  for (const char* text : {"", "GiB", "6 apples", "-1GiB", "1e9", "6GiB ", "6  GiB", "17 ", "1.2.3MB", ".",
+                           "9999999999TiB", "0.5B", "0.0001KiB"})
     EXPECT_EQ(parse_byte_size(text), std::nullopt) << text;
 }
 
