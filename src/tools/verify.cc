@@ -555,16 +555,27 @@ namespace {
 
 // `own` compares one rank with itself.
 void allow_for_sensitivity(VerifyResult& result, const VerifyResult& own) {
-  const auto amplified_at = [&](const Check& c) {
-    double factor = 0;
+  // The largest of what is measured by the comparisons of one rank that say something about `c`: those of its
+  // step; moments and weights have seen all steps.
+  const auto largest = [&](const Check& c, const auto& measured) {
+    double most = 0;
     for (const Check& o : own.checks)
-      // Moments and weights have seen all steps.
       if ((o.step == c.step || c.kind == Kind::Moment || c.kind == Kind::Weight) && o.tolerance > 0)
-        factor = std::max(factor, o.error / o.tolerance);
-    return factor;
+        most = std::max(most, measured(o));
+    return most;
+  };
+  const auto amplified_at = [&](const Check& c) {
+    return largest(c, [](const Check& o) { return o.error / o.tolerance; });
   };
   for (Check& c : result.checks) {
     if (c.pass || c.tolerance <= 0) continue;
+    const double off =
+        c.step > 1 ? largest(c, [](const Check& o) { return o.kind == Kind::Gradient ? o.error : 0; }) : 0;
+    if (off >= 1) {  // chaos
+      c.amplified = off / own.tolerance;
+      c.pass = c.blind = true;
+      continue;
+    }
     const double factor = amplified_at(c), tolerance = kConfidence * factor * c.tolerance;
     if (factor <= 1 || !(c.error <= tolerance)) continue;
     c.amplified = factor;

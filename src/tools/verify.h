@@ -61,7 +61,8 @@
 //     chaotic) amplify rounding by more than these bounds can know. When a comparison fails, one rank runs
 //     again with other micro-batches, which changes nothing but the order of sums. If that differs from the
 //     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
-//     times theirs, and the report says so. This does not apply where micro-batches are part of the
+//     times theirs, and the report says so. Where a gradient of one rank differs from its own by as much as
+//     its value, comparisons of that step say nothing, whatever the difference. This does not apply where micro-batches are part of the
 //     mathematics: balance losses per micro-batch, those over a step, which count the loads of earlier
 //     micro-batches, and capacities.
 //  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose

@@ -1,6 +1,7 @@
 // The verifier detects errors and reports them.
 #include "tools/verify.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -346,8 +347,10 @@ TEST(Verify, AllowsWhatTheModelMakesOfRounding) {
   narrow.model.kv_heads = 4;
   narrow.model.mla = {.kv_rank = 1, .nope_dim = 2, .rope_dim = 2, .v_dim = 4};
   narrow.optimizer.lr = 50;
-  for (const config::Recipe& bad : {r, narrow}) {
-    SCOPED_TRACE(bad.model.mla.kv_rank > 0 ? "kv_rank 1" : "dropout");
+  config::Recipe huge = r;  // one rank differs from itself by more than the values
+  huge.optimizer.lr = 1e3;
+  for (const config::Recipe& bad : {r, narrow, huge}) {
+    SCOPED_TRACE(fmt::format("kv_rank {}, lr {}", bad.model.mla.kv_rank, bad.optimizer.lr));
     const tools::VerifyResult result = tools::verify(config::resolve(bad), {.steps = 5});
     EXPECT_TRUE(result.pass()) << tools::to_table(result);
     EXPECT_GT(result.sensitive(), 0) << "an example of an ill-conditioned model is needed";
