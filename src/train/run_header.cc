@@ -251,9 +251,12 @@ class Header {
            scaling.rule == config::LrScalingRule::Sqrt ? "sqrt(" : "", scaling.batch,
            scaling.rule == config::LrScalingRule::Sqrt ? ")" : "");
     const config::RunPoint end = config::BatchRamp(r_).end();
-    if (end.in(o.schedule.warmup.unit) < o.schedule.warmup.value)
-      line("", "the warm-up, {}, is longer than the run, which ends at lr {:.3g}",
-           config::length_text(o.schedule.warmup), optim::learning_rate(o, end, end));
+    const config::Schedule& s = o.schedule;
+    const bool decays = s.kind == config::ScheduleKind::Linear || s.kind == config::ScheduleKind::Cosine;
+    const bool warms = end.in(s.warmup.unit) < s.warmup.value;
+    if (warms || (decays && end.in(s.decay.unit) < s.warmup.value + s.decay.value))
+      line("", "the {}, {}, ends after the run, which ends at lr {:.3g}", warms ? "warm-up" : "decay",
+           config::length_text(warms ? s.warmup : s.decay), optim::learning_rate(o, end, end));
   }
 
   void batch() {
