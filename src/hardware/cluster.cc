@@ -104,6 +104,8 @@ class Phrase {
   // "8", "2x8", "2 x 8", "8x h100", "8xh100"; no number: one accelerator.
   void read_counts() {
     std::string& word = words_[0];
+    if (word.size() > 1 && (word[0] == '-' || word[0] == '+') && is_digit(word[1]))
+      fail(fmt::format("'{}' does not begin with a count from 1 to 2^24", word));
     size_t digits = 0;
     while (digits < word.size() && is_digit(word[digits])) ++digits;
     // A name such as 4090 starts with digits too.
