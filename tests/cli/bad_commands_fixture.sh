@@ -1,4 +1,4 @@
-# Files that the commands of bad_commands.txt name, in the current folder. Sourced by sh.
+# Files that the commands of bad_commands/*.txt name, in the current folder. Sourced by sh with $QUINTET.
 mkdir folder hf hf_list hf_sizes checkpoint run chat
 : > empty
 : > empty.toml
@@ -90,3 +90,5 @@ printf '%s' '99999999999999999999' > ids_huge.txt
 printf '%s' '-1 -2' > ids_negative.txt
 head=$(printf '{"a":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,4]}}')
 { printf '\112\0\0\0\0\0\0\0'; printf '%s1234' "$head"; } > product.safetensors
+# A finished run of two steps.
+"$QUINTET" train small.toml --run-dir goodrun --sample 0 >/dev/null
