@@ -1,8 +1,8 @@
 // The rows of keys_elsewhere(). tests/config/elsewhere_test.cc compares them with docs/coming-from.
+#include "config/elsewhere_table.h"
+
 #include <algorithm>
 #include <array>
-
-#include "config/elsewhere_table.h"
 
 namespace quintet::config {
 namespace {
