@@ -29,8 +29,8 @@ void require_page_file(const char* option, const Path& path);
 // The same for a file that its reader may have edited: without `overwrite` it must not exist.
 void require_new_file(const char* option, const Path& path, bool overwrite);
 
-// UserError, naming two options, if both name the same file: the one that is written last would replace the other.
-// Empty paths are options that are not given.
+// UserError, naming two options, if both name the same file: the one that is written last would replace the
+// other. Empty paths are options that are not given.
 void require_distinct_files(std::initializer_list<std::pair<const char*, Path>> options);
 
 // UserError, naming `option`, unless `path` is an existing folder in which files can be written.

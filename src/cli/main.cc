@@ -122,8 +122,8 @@ std::vector<char*> without_help_verb(int argc, char** argv) {
   return words;
 }
 
-// Values that are never meant: an empty one comes from an unset shell variable, and "s3://bucket/x" would be the
-// folder "s3:" of the working directory.
+// Values that are never meant: an empty one comes from an unset shell variable, and "s3://bucket/x" would
+// be the folder "s3:" of the working directory.
 void refuse_odd_values(CLI::App& app) {
   constexpr const char* kTexts[] = {"--prompt", "--delimiter", "--special", "--end"};  // not paths
   for (CLI::Option* option : app.get_options()) {

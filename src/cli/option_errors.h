@@ -6,8 +6,8 @@
 
 namespace quintet::cli {
 
-// "unknown option '--rundir', did you mean '--run-dir'?", or nothing: CLI11 only lists what it did not expect.
-// An option named as a recipe key, here or in another system, leads to --set.
+// "unknown option '--rundir', did you mean '--run-dir'?", or nothing: CLI11 only lists what it did not
+// expect. An option named as a recipe key, here or in another system, leads to --set.
 std::string unknown_option(const CLI::App& command, int argc, char** argv);
 
 // CLI11's reason.

@@ -141,7 +141,8 @@ struct Meant {
 };
 
 // By the whole key, then by its parts from the last one: "zero_optimization.offload_param.device" is about
-// offload. Sections of ours say nothing about what is below them, and a name that we have too is looked for here.
+// offload. Sections of ours say nothing about what is below them, and a name that we have too is looked for
+// here.
 Meant meant_by(std::string_view theirs) {
   const std::string word = plain(theirs);
   std::string_view rest = word;

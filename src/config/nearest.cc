@@ -40,8 +40,8 @@ std::string nearest_key(std::string_view unknown, const std::vector<std::string>
     const int64_t section = base::edit_distance(section_of(key), section_of(candidate));
     int64_t distance = std::numeric_limits<int64_t>::max();
     if (name <= reach(mine) && section <= reach(section_of(key))) distance = name + section;
-    // The right name in the wrong section counts as two edits, so that a misspelt section is preferred. A name
-    // without a section may be misspelt as well.
+    // The right name in the wrong section counts as two edits, so that a misspelt section is preferred. A
+    // name without a section may be misspelt as well.
     if (name == 0 || (mine.size() == key.size() && mine.size() >= 4 && name <= reach(mine)))
       distance = std::min(distance, name + 2);
     if (distance < best_distance) {

@@ -525,8 +525,8 @@ int64_t text_without_fields(const Options& o, const std::vector<Source>& sources
 // Whether the same command can succeed later, and finished shards are worth keeping.
 bool may_be_repeated(const base::UserError& e) { return e.code() == base::code_of_origin("base/file.cc"); }
 
-// The files of prepared data in a folder that is something else would make both unreadable: a checkpoint has a
-// manifest.json too.
+// The files of prepared data in a folder that is something else would make both unreadable: a checkpoint
+// has a manifest.json too.
 void require_no_other_use(const base::Path& folder) {
   constexpr std::pair<const char*, const char*> kMarks[] = {{"run.json", "a run"},
                                                             {"metrics.jsonl", "a run"},

@@ -62,9 +62,9 @@
 //     again with other micro-batches, which changes nothing but the order of sums. If that differs from the
 //     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
 //     times theirs, and the report says so. Where a gradient of one rank differs from its own by as much as
-//     its value, comparisons of that step say nothing, whatever the difference. This does not apply where micro-batches are part of the
-//     mathematics: balance losses per micro-batch, those over a step, which count the loads of earlier
-//     micro-batches, and capacities.
+//     its value, comparisons of that step say nothing, whatever the difference. This does not apply where
+//     micro-batches are part of the mathematics: balance losses per micro-batch, those over a step, which
+//     count the loads of earlier micro-batches, and capacities.
 //  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose
 //     error crosses the border between two steps changes by a whole one; with relative errors r = sqrt(d) e
 //     that is a share of about r / (1/4) of all values, and the relative error of a tensor is 1/4 times the

@@ -1,5 +1,6 @@
-// Every verb with invalid input: exit code 2, a message with a code that `quintet explain` knows, and no file
-// left behind. The tables in bad_commands/ have one command per line, after the code that its error must have.
+// Every verb with invalid input: exit code 2, a message with a code that `quintet explain` knows, and no
+// file left behind. The tables in bad_commands/ have one command per line, after the code that its error
+// must have.
 #include <set>
 
 #include "cli/support.h"
