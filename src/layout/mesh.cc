@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -30,6 +31,33 @@ std::optional<Axis> parse_axis(std::string_view name) {
   return std::nullopt;
 }
 
+std::string to_string(const std::vector<AxisPart>& parts) {
+  std::string text;
+  for (const AxisPart& p : parts) {
+    text.append(text.empty() ? "" : "+").append(to_string(p.axis));
+    if (p.part != AxisPart::kWhole) text += fmt::format("[{}]", p.part);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::optional<std::vector<AxisPart>> parse_axis_parts(std::string_view text) {
+  std::vector<AxisPart> parts;
+  while (true) {
+    const size_t end = std::min(text.find('+'), text.size());
+    const std::string_view word = text.substr(0, end), name = word.substr(0, word.find('['));
+    const std::optional<Axis> axis = parse_axis(name);
+    if (!axis) return std::nullopt;
+    parts.push_back({*axis});
+    if (name.size() < word.size()) {
+      const char* const last = word.data() + word.size() - 1;
+      const auto [stop, error] = std::from_chars(word.data() + name.size() + 1, last, parts.back().part);
+      if (error != std::errc() || stop != last || *last != ']' || parts.back().part < 0) return std::nullopt;
+    }
+    if (end == text.size()) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
 Mesh::Mesh(std::vector<Atom> atoms) : atoms_(std::move(atoms)), strides_(atoms_.size()) {
   for (size_t i = atoms_.size(); i-- > 0;) {
     QUINTET_CHECK(atoms_[i].size >= 1, "atom of axis {} has size {}", to_string(atoms_[i].axis),
@@ -43,13 +71,6 @@ AtomList Mesh::axis(Axis wanted) const {
   AtomList list;
   for (int i = 0; i < num_atoms(); ++i)
     if (atom(i).axis == wanted && atom(i).size > 1) list.push_back(i);
-  return list;
-}
-
-std::vector<Axis> Mesh::axes(const AtomList& atoms) const {
-  std::vector<Axis> list;
-  for (const int a : atoms)
-    if (std::find(list.begin(), list.end(), atom(a).axis) == list.end()) list.push_back(atom(a).axis);
   return list;
 }
 
@@ -85,20 +106,17 @@ std::vector<RankId> Mesh::group(RankId rank, const AtomList& atoms) const {
   return members;
 }
 
-std::string Mesh::name(const AtomList& atoms) const {
-  std::string text;
-  for (size_t i = 0; i < atoms.size(); ++i) {
-    const std::string axis_name(to_string(atom(atoms[i]).axis));
-    const AtomList whole = axis(atom(atoms[i]).axis);
-    if (std::all_of(whole.begin(), whole.end(), [&](int a) { return contains(atoms, a); })) {
-      if (!whole.empty() && whole.front() != atoms[i]) continue;
-      text += (text.empty() ? "" : "+") + axis_name;
-    } else {
-      const auto part = std::find(whole.begin(), whole.end(), atoms[i]) - whole.begin();
-      text += fmt::format("{}{}[{}]", text.empty() ? "" : "+", axis_name, part);
-    }
+std::vector<AxisPart> Mesh::parts(const AtomList& atoms) const {
+  std::vector<AxisPart> parts;
+  for (const int a : atoms) {
+    const AtomList whole = axis(atom(a).axis);
+    if (!std::all_of(whole.begin(), whole.end(), [&](int w) { return contains(atoms, w); }))
+      parts.push_back(
+          {atom(a).axis, static_cast<int>(std::find(whole.begin(), whole.end(), a) - whole.begin())});
+    else if (whole.empty() || whole.front() == a)
+      parts.push_back({atom(a).axis});
   }
-  return text.empty() ? "none" : text;
+  return parts;
 }
 
 bool contains(const AtomList& list, int atom) {

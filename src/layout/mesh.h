@@ -4,6 +4,7 @@
 // have neighbouring ranks.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,15 @@ using AtomList = std::vector<int>;  // indices of atoms, major to minor
 enum class Axis : uint8_t { Pp, DpReplicate, DpShard, Cp, Tp };  // outermost first by default
 std::string_view to_string(Axis axis);                           // "dp_shard"
 std::optional<Axis> parse_axis(std::string_view name);
+// A whole axis, or one of the atoms that it is split into: "tp", "dp_shard[1]".
+struct AxisPart {
+  static constexpr int kWhole = -1;
+  Axis axis;
+  int part = kWhole;
+  auto operator<=>(const AxisPart&) const = default;
+};
+std::string to_string(const std::vector<AxisPart>& parts);  // "dp_shard[1]+tp", "none"
+std::optional<std::vector<AxisPart>> parse_axis_parts(std::string_view text);
 inline bool is_data(Axis axis) { return axis == Axis::DpReplicate || axis == Axis::DpShard; }
 
 struct Atom {
@@ -35,7 +45,7 @@ class Mesh {
   int world() const { return world_; }
   const Atom& atom(int index) const { return atoms_[static_cast<size_t>(index)]; }
   AtomList axis(Axis axis) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
-  std::vector<Axis> axes(const AtomList& atoms) const;  // each once, in the order of the atoms
+  std::vector<AxisPart> parts(const AtomList& atoms) const;  // in their order
 
   int size(const AtomList& atoms) const;
   int coordinate(RankId rank, int atom) const;
@@ -44,7 +54,7 @@ class Mesh {
   bool is_first(RankId rank, const AtomList& atoms) const { return index(rank, atoms) == 0; }
   // The ranks that differ from `rank` in these atoms only, ordered by index().
   std::vector<RankId> group(RankId rank, const AtomList& atoms) const;
-  std::string name(const AtomList& atoms) const;  // "dp_shard+tp"; a part of an axis is written "tp[1]"
+  std::string name(const AtomList& atoms) const { return to_string(parts(atoms)); }
 
  private:
   std::vector<Atom> atoms_;

@@ -24,10 +24,10 @@ sim::Machine machine_of(const Assumptions& a) {
 namespace {
 
 // The share with this name, appended if it does not exist yet.
-double& named(std::vector<TimeShare>& shares, TimeKind kind, const std::string& what) {
+double& named(std::vector<TimeShare>& shares, const TimeShare& like) {
   for (TimeShare& s : shares)
-    if (s.what == what) return s.seconds;
-  return shares.emplace_back(TimeShare{kind, what, 0}).seconds;
+    if (s.what == like.what) return s.seconds;
+  return shares.emplace_back(TimeShare{like.kind, like.what, 0, like.axes}).seconds;
 }
 
 LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, bool data, const std::string& link) {
@@ -37,7 +37,7 @@ LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, bool da
 }
 
 bool connects_data_ranks(const program::Communicator& comm) {
-  return std::ranges::any_of(comm.axes, [](layout::Axis axis) {
+  return std::ranges::any_of(comm.axes(), [](layout::Axis axis) {
     return axis == layout::Axis::DpShard || axis == layout::Axis::DpReplicate;
   });
 }
@@ -51,7 +51,8 @@ std::vector<LinkBytes> links_of(const sim::Rank& rank, const std::vector<sim::Sp
     const hardware::Spread& spread = durations.spread(comm);
     const hardware::Link& link = spread.domains > 1 ? machine.cluster.outer : machine.cluster.inner;
     const program::Communicator& c = rank.program->comms[comm.index()];
-    return named(links, sim::axes_of(c), connects_data_ranks(c), link.title.empty() ? link.name : link.title);
+    return named(links, program::axes_text(c), connects_data_ranks(c),
+                 link.title.empty() ? link.name : link.title);
   };
   for (size_t k = 0; k < spans.size(); ++k) {
     const program::Instr& instr = instr_of(*rank.program, rank.expanded->issues[k]);
@@ -142,9 +143,10 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
               {TimeKind::Kernels, "other kernels", own.other},
               {TimeKind::Kernels, "optimizer", own.optimizer}};
   for (size_t c = 0; c < own.waits.size(); ++c)
-    if (own.waits[c] > 0)
-      named(t.shares, TimeKind::Communication,
-            "wait " + sim::axes_of(world.ranks[busiest].program->comms[c])) += own.waits[c];
+    if (own.waits[c] > 0) {
+      const std::string axes = axes_text(world.ranks[busiest].program->comms[c]);
+      named(t.shares, {TimeKind::Communication, "wait " + axes, 0, axes}) += own.waits[c];
+    }
   if (recipe.parallel.pp > 1) t.shares.push_back({TimeKind::Bubble, "bubble", own.bubble});
   t.shares.push_back({TimeKind::Host, "host", assumptions.stack.step_seconds});
   t.links = links_of(world.ranks[busiest], simulation.ranks[busiest], own.waits, machine);
@@ -172,7 +174,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
     sum.hardware_flops += w * t.hardware_flops;
     computed += w * t.step * t.compute_rate;
     for (size_t s = 0; s < t.stage_seconds.size(); ++s) sum.stage_seconds[s] += w * t.stage_seconds[s];
-    for (const TimeShare& s : t.shares) named(sum.shares, s.kind, s.what) += w * s.seconds;
+    for (const TimeShare& s : t.shares) named(sum.shares, s) += w * s.seconds;
     for (const LinkBytes& l : t.links) {
       LinkBytes& own = named(sum.links, l.axes, l.data, l.link);
       own.bytes += w * l.bytes;

@@ -64,45 +64,32 @@ BufferId Emitter::add_buffer(std::string name, int64_t bytes, MemoryClass memory
   return BufferId(static_cast<int32_t>(program_.buffers.size()) - 1);
 }
 
-CommId Emitter::comm(const AtomList& atoms, const std::string& purpose) {
-  const auto [it, is_new] =
-      comms_.try_emplace({atoms, purpose}, CommId(static_cast<int32_t>(program_.comms.size())));
-  if (is_new)
-    program_.comms.push_back({.name = mesh().name(atoms) + (purpose.empty() ? "" : " " + purpose),
-                              .axes = mesh().axes(atoms),
-                              .atoms = atoms,
-                              .members = mesh().group(rank(), atoms),
-                              .position = mesh().index(rank(), atoms)});
+CommId Emitter::add_comm(Channel channel, const AtomList& atoms, std::vector<RankId> members) {
+  const auto position = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
+  const CommId next(static_cast<int32_t>(program_.comms.size()));
+  const auto [it, is_new] = comms_.try_emplace({channel, atoms}, next);
+  if (is_new) program_.comms.push_back({std::move(channel), atoms, std::move(members), position});
   return it->second;
+}
+
+CommId Emitter::comm(const AtomList& atoms, Purpose purpose) {
+  return add_comm({.axes = mesh().parts(atoms), .purpose = purpose}, atoms, mesh().group(rank(), atoms));
 }
 
 RankId Emitter::at_stage(int stage_rank) const {
   return mesh().group(rank(), layout_.pipeline)[static_cast<size_t>(stage_rank)];
 }
 
-CommId Emitter::stages(const std::vector<int>& stage_ranks, const std::string& what) {
+CommId Emitter::stages(const std::vector<int>& stage_ranks, Purpose purpose) {
   std::vector<RankId> members;
   for (const int stage : stage_ranks) members.push_back(at_stage(stage));
-  return add_comm(fmt::format("{} {}", what, fmt::join(stage_ranks, "-")), {}, std::move(members));
+  return add_comm({.purpose = purpose, .places = stage_ranks}, {}, std::move(members));
 }
 
-CommId Emitter::add_comm(const std::string& name, const AtomList& atoms, std::vector<RankId> members) {
-  const auto [it, is_new] = named_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
-  if (!is_new) return it->second;
-  const auto position = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  program_.comms.push_back({.name = name,
-                            .axes = atoms.empty() ? std::vector{layout::Axis::Pp} : mesh().axes(atoms),
-                            .atoms = atoms,
-                            .members = std::move(members),
-                            .position = position});
-  return it->second;
-}
-
-// Plain names are for the common cases: state over data ranks, values over the others.
 CommId Emitter::comm(const AtomList& atoms, Traffic traffic) {
   const bool over_data = is_data(mesh().atom(atoms.front()).axis);
-  if (traffic == Traffic::State) return comm(atoms, over_data ? "" : "state");
-  return comm(atoms, over_data ? "values" : "");
+  if (traffic == Traffic::State) return comm(atoms, over_data ? Purpose::Main : Purpose::State);
+  return comm(atoms, over_data ? Purpose::Values : Purpose::Main);
 }
 
 StreamId Emitter::stream_of(const AtomList& atoms, Traffic traffic) {
@@ -164,8 +151,8 @@ void Emitter::all_reduce_on(CommId comm, StreamId stream, const Operand& data, I
 // after one that waits for another partner, which is what schedules assume.
 void Emitter::send(const Operand& data, int to, bool up, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::Send, stages({stage_rank(), to}, up ? "up" : "down"), data.type.count(),
-                     data.type.dtype, graph::Reduction::Sum};
+  like.collective = {CollectiveKind::Send, stages({stage_rank(), to}, up ? Purpose::Up : Purpose::Down),
+                     data.type.count(), data.type.dtype, graph::Reduction::Sum};
   like.stream = stream_named(fmt::format("pp.{}.send{}", up ? "up" : "down", to));
   like.in = {data};
   emit(std::move(like));
@@ -173,7 +160,7 @@ void Emitter::send(const Operand& data, int to, bool up, Instr like) {
 
 void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::Recv, stages({from, stage_rank()}, up ? "up" : "down"),
+  like.collective = {CollectiveKind::Recv, stages({from, stage_rank()}, up ? Purpose::Up : Purpose::Down),
                      data.type.count(), data.type.dtype, graph::Reduction::Sum};
   like.stream = stream_named(fmt::format("pp.{}.recv{}", up ? "up" : "down", from));
   like.out = {data};
@@ -215,10 +202,8 @@ void Emitter::all_to_all(const Operand& in, const Operand& out, const AtomList& 
 void Emitter::all_to_all_v(std::vector<Operand> in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
   const bool repeats = repeat_.first_instr > 0;
-  const CommId experts = comm(atoms, repeats ? "overflow" : "experts");
-  program_.comms[experts.index()].moves_experts = true;
-  like.collective = {CollectiveKind::AllToAllV, experts, out.type.count(), out.type.dtype,
-                     graph::Reduction::Sum};
+  like.collective = {CollectiveKind::AllToAllV, comm(atoms, repeats ? Purpose::Overflow : Purpose::Experts),
+                     out.type.count(), out.type.dtype, graph::Reduction::Sum};
   like.stream = repeats ? kComputeStream : stream_named("ep");
   like.in = std::move(in);
   like.out = {out};
@@ -227,9 +212,7 @@ void Emitter::all_to_all_v(std::vector<Operand> in, const Operand& out, const At
 
 void Emitter::gather_counts(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
-  const CommId experts = comm(atoms, "experts");
-  program_.comms[experts.index()].moves_experts = true;
-  like.collective = {CollectiveKind::AllGather, experts, in.type.count(), in.type.dtype,
+  like.collective = {CollectiveKind::AllGather, comm(atoms, Purpose::Experts), in.type.count(), in.type.dtype,
                      graph::Reduction::Sum};
   like.stream = stream_named("ep");
   like.in = {in};
@@ -242,8 +225,9 @@ void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& 
   const int size = static_cast<int>(ring.size()), here = mesh().index(rank(), atoms);
   const auto pass = [&](int from, bool sends, const Operand& data) {
     const int to = (from + 1) % size;
-    const CommId comm = add_comm(fmt::format("{} ring {}-{}", mesh().name(atoms), from, to), atoms,
-                                 {ring[static_cast<size_t>(from)], ring[static_cast<size_t>(to)]});
+    const CommId comm =
+        add_comm({.axes = mesh().parts(atoms), .purpose = Purpose::Ring, .places = {from, to}}, atoms,
+                 {ring[static_cast<size_t>(from)], ring[static_cast<size_t>(to)]});
     Instr message = like;
     message.kind = InstrKind::Collective;
     message.collective = {sends ? CollectiveKind::Send : CollectiveKind::Recv, comm, data.type.count(),

@@ -560,8 +560,8 @@ class GraphLowering {
 void sort_comms(Program& p) {
   std::vector<size_t> order(p.comms.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto key = [&](size_t i) { return std::tie(p.comms[i].members, p.comms[i].name); };
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  const auto key = [&](size_t i) { return std::pair(p.comms[i].members, p.comms[i].name()); };
+  std::ranges::sort(order, {}, key);
   std::vector<Communicator> sorted;
   std::vector<CommId> now(order.size());
   for (size_t i = 0; i < order.size(); ++i) {

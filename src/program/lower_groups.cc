@@ -406,8 +406,8 @@ void GroupLowering::reduce_grads(int group) {
   // Copies of a parameter on several pipeline ranks: summed once per step, when each has its own sum, so that
   // no stage waits for another inside the pipeline.
   if (!g.shared_by.empty()) {
-    emitter_.all_reduce_on(emitter_.stages(g.shared_by, "shared"), emitter_.stream_named("pp.shared"), own,
-                           last);
+    emitter_.all_reduce_on(emitter_.stages(g.shared_by, Purpose::Shared), emitter_.stream_named("pp.shared"),
+                           own, last);
   }
 }
 

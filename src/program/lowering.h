@@ -29,11 +29,11 @@ class Emitter {
   int current_body() const { return static_cast<int>(program_.bodies.size()) - 1; }
 
   BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
-  // For the atoms' group; another `purpose` gets a separate channel.
-  CommId comm(const layout::AtomList& atoms, const std::string& purpose = {});
+  // For the atoms' group. Every purpose has a communicator of its own.
+  CommId comm(const layout::AtomList& atoms, Purpose purpose);
   CommId comm(const layout::AtomList& atoms, Traffic traffic);
-  // For pipeline ranks with otherwise equal coordinates; `what` names the channel.
-  CommId stages(const std::vector<int>& stage_ranks, const std::string& what);
+  // For pipeline ranks with otherwise equal coordinates.
+  CommId stages(const std::vector<int>& stage_ranks, Purpose purpose);
   StreamId stream_named(const std::string& name);
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
@@ -59,9 +59,9 @@ class Emitter {
                       graph::Reduction r, Instr like, Traffic traffic = Traffic::Values);
   void all_to_all(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   void all_to_all_v(std::vector<Operand> in, const Operand& out, const layout::AtomList& atoms, Instr like);
-  // To the next rank of the ring that the atoms span, from the previous one.
   // The rows that every member sends to every expert.
   void gather_counts(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  // To the next rank of the ring that the atoms span, from the previous one.
   void ring_shift(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   // [a, b, rest] -> [b, a, rest]
   void swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like);
@@ -70,10 +70,9 @@ class Emitter {
   Program& program_;
   const layout::Layout& layout_;
   const LowerOptions& options_;
-  CommId add_comm(const std::string& name, const layout::AtomList& atoms, std::vector<RankId> members);
+  CommId add_comm(Channel channel, const layout::AtomList& atoms, std::vector<RankId> members);
   RankId at_stage(int stage_rank) const;  // this rank's counterpart on another pipeline rank
-  std::map<std::pair<layout::AtomList, std::string>, CommId> comms_;
-  std::map<std::string, CommId> named_;
+  std::map<std::pair<Channel, layout::AtomList>, CommId> comms_;
   struct Repeat {  // where what is repeated begins; 0: nothing is
     size_t first_instr = 0, first_buffer = 0;
   } repeat_;

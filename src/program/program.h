@@ -12,12 +12,11 @@
 
 #include "graph/op.h"
 #include "graph/step_graph.h"
-#include "layout/mesh.h"
+#include "program/communicator.h"
 
 namespace quintet::program {
 
 using base::Bytes;
-using base::RankId;
 using BufferId = base::Id<struct BufferTag>;
 using CommId = base::Id<struct CommTag>;
 using StreamId = base::Id<struct StreamTag>;
@@ -169,15 +168,6 @@ struct StepVariant {
   int micro_batches = 0;
   bool measures = false;  // ends with Measure instead of Step
   std::vector<Call> calls;
-};
-
-struct Communicator {
-  std::string name;                // by mesh axes, then its purpose
-  std::vector<layout::Axis> axes;  // each once, outermost first
-  bool moves_experts = false;      // rows of experts, between the ranks that hold them
-  layout::AtomList atoms;
-  std::vector<RankId> members;  // in the order of their position
-  int position = 0;             // of this rank
 };
 
 struct Stream {

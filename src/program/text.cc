@@ -74,7 +74,7 @@ std::string verb_text(const Program& p, const Instr& i, bool full) {
     case InstrKind::Collective: {
       const Collective& c = i.collective;
       const bool known = c.comm.valid() && c.comm.index() < p.comms.size();
-      const std::string comm = full || !known ? fmt::format("{}", c.comm) : p.comms[c.comm.index()].name;
+      const std::string comm = full || !known ? fmt::format("{}", c.comm) : p.comms[c.comm.index()].name();
       std::string text = fmt::format("{} comm={} count={} dtype={}", to_string(c.kind), comm, c.count,
                                      base::to_string(c.dtype));
       if (full || c.kind == CollectiveKind::AllReduce || c.kind == CollectiveKind::ReduceScatter)
@@ -97,7 +97,7 @@ std::string header_text(const Program& p, bool full) {
     std::vector<int> members;
     for (const RankId r : c.members) members.push_back(r.value);
     const size_t shown = full ? members.size() : std::min<size_t>(members.size(), 16);
-    t += fmt::format("comm {} {} atoms=[{}] position={} members=[{}{}]\n", i, graph::quote(c.name),
+    t += fmt::format("comm {} {} atoms=[{}] position={} members=[{}{}]\n", i, graph::quote(c.name()),
                      fmt::join(c.atoms, " "), c.position,
                      fmt::join(members.begin(), members.begin() + static_cast<ptrdiff_t>(shown), " "),
                      shown < members.size() ? fmt::format(" ... {} in all", members.size()) : "");

@@ -289,20 +289,6 @@ void expect_index(Cursor& in, size_t index) {
   if (in.number<size_t>("a number") != index) before.fail(fmt::format("number {}", index));
 }
 
-// The text shows axes and purpose only as the name: "dp_shard[1]+tp state", "pp 0-1".
-void set_axes(Communicator& c) {
-  c.moves_experts = c.name.ends_with(" experts") || c.name.ends_with(" overflow");
-  if (c.atoms.empty()) c.axes = {layout::Axis::Pp};
-  const std::string_view whole = std::string_view(c.name).substr(0, c.name.find(' '));
-  for (size_t at = 0; !c.atoms.empty() && at < whole.size();) {
-    const size_t end = std::min(whole.find('+', at), whole.size());
-    const std::string_view part = whole.substr(at, end - at);
-    const auto axis = layout::parse_axis(part.substr(0, part.find('[')));
-    if (axis && std::find(c.axes.begin(), c.axes.end(), *axis) == c.axes.end()) c.axes.push_back(*axis);
-    at = end + 1;
-  }
-}
-
 void parse_line(Cursor& in, Program& p) {
   if (in.accept("program ")) {
     p.rank = RankId(in.field<int32_t>("rank"));
@@ -319,10 +305,13 @@ void parse_line(Cursor& in, Program& p) {
     p.streams.push_back({in.quoted()});
   } else if (in.accept("comm ")) {
     expect_index(in, p.comms.size());
-    Communicator c{.name = in.quoted()};
+    const Cursor before = in;
+    const std::optional<Channel> channel = parse_channel(in.quoted());
+    if (!channel)
+      before.fail("the name of a communicator, such as \"dp_shard+tp state\", \"up 0-1\" or \"cp ring 0-1\"");
+    Communicator c{.channel = *channel};
     in.expect("atoms=");
     c.atoms = parse_list<int>(in, "[", "]");
-    set_axes(c);
     c.position = in.field<int>("position");
     in.expect("members=");
     for (const int r : parse_list<int>(in, "[", "]")) c.members.push_back(RankId(r));

@@ -372,7 +372,7 @@ class InstrChecker {
     const Collective& c = instr.collective;
     const bool sends = c.kind == CollectiveKind::Send;
     if (comm.members.size() != 2)
-      fail("a message on communicator {} of {} ranks", comm.name, comm.members.size());
+      fail("a message on communicator {} of {} ranks", comm.name(), comm.members.size());
     if (instr.in.size() != (sends ? 1u : 0u) || instr.out.size() != (sends ? 0u : 1u))
       fail("a send has one operand, a receive one result");
     const Operand& o = sends ? instr.in[0] : instr.out[0];
@@ -443,7 +443,7 @@ class InstrChecker {
     StreamId& stream = stream_of_comm[c.comm.index()];
     if (!stream.valid()) stream = instr.stream;
     if (stream != instr.stream)
-      fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
+      fail("communicator {} is used on stream {} elsewhere", comm.name(), p_.streams[stream.index()].name);
     if ((instr.stream == kComputeStream) != instr.repeated)
       fail("only a collective that is repeated may, and must, run on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
@@ -507,13 +507,13 @@ void check_tables(const Program& p) {
   for (const Communicator& c : p.comms) {
     const size_t position = static_cast<size_t>(c.position);
     if (c.position < 0 || position >= c.members.size() || c.members[position] != p.rank)
-      fail(where, "communicator {} does not have the rank at position {}", c.name, c.position);
+      fail(where, "communicator {} does not have the rank at position {}", c.name(), c.position);
     std::vector<RankId> sorted = c.members;
     std::sort(sorted.begin(), sorted.end());
     if (sorted.size() < 2 || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
         sorted.front().value < 0 || sorted.back().value >= p.world)
       fail(where, "communicator {} has members that are not two or more different ranks of the world",
-           c.name);
+           c.name());
   }
 }
 

@@ -168,7 +168,7 @@ class Member {
       position = mesh_.index(p_.rank, a.atoms);
     }
     must(a.members == members && a.position == position, "communicator");
-    must(a.name == b.name || (message && !a.atoms.empty()), "communicator");
+    must(a.channel == b.channel || (message && !a.atoms.empty()), "communicator");
   }
 
   const Program &p_, &rep_;

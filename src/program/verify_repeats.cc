@@ -104,7 +104,7 @@ class Repeats {
           fail("only rows of experts are exchanged in further passes");
         if (comm.members != members_)
           fail("communicator {} is not that of the ranks whose counts decide the number of passes",
-               comm.name);
+               comm.name());
       }
       for (const Operand& o : instr.in)
         if (outside.contains(o.buffer)) read.insert(o.buffer);

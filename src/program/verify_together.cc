@@ -78,17 +78,17 @@ class Together {
         const Communicator& c = p_[r]->comms[i];
         for (const RankId m : c.members)
           if (!m.valid() || m.index() >= world_)
-            fail(user_of(r, i), "communicator {}: there is no rank {}", c.name, m);
+            fail(user_of(r, i), "communicator {}: there is no rank {}", c.name(), m);
         const bool ring = like_ && messages[i] && c.members.size() == 2 &&
                           program_of(c.members[0]) == program_of(c.members[1]);
-        std::pair<std::string, std::vector<RankId>> key{c.name, c.members};
+        std::pair<std::string, std::vector<RankId>> key{c.name(), c.members};
         if (ring) key = {fmt::format("ring over {}", fmt::join(c.atoms, ",")), {p_[r]->rank}};
         const auto [it, is_new] = ids.try_emplace(std::move(key), static_cast<int>(groups_.size()));
-        if (is_new) groups_.push_back({c.name, c.members, seats_of(r, c, ring), ring});
+        if (is_new) groups_.push_back({c.name(), c.members, seats_of(r, c, ring), ring});
         group_of_[r].push_back(it->second);
         const size_t position = static_cast<size_t>(c.position);
         if (c.position < 0 || position >= c.members.size() || c.members[position] != p_[r]->rank)
-          fail(user_of(r, i), "communicator {} does not have rank {} at position {}", c.name, p_[r]->rank,
+          fail(user_of(r, i), "communicator {} does not have rank {} at position {}", c.name(), p_[r]->rank,
                c.position);
       }
     }

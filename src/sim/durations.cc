@@ -99,8 +99,8 @@ Durations::Durations(const program::Program& program, const Machine& machine)
     : program_(program), machine_(machine) {
   for (const program::Communicator& c : program.comms) {
     spreads_.push_back(hardware::spread_of(c.members, machine.cluster));
-    tensor_.push_back(!c.moves_experts && c.axes == std::vector{layout::Axis::Tp});
-    experts_.push_back(c.moves_experts);
+    tensor_.push_back(!c.moves_experts() && c.axes() == std::vector{layout::Axis::Tp});
+    experts_.push_back(c.moves_experts());
   }
   for (const program::Body& body : program.bodies)
     for (const Instr& i : body.instrs)

@@ -110,7 +110,7 @@ class Simulator {
   const Program& program(size_t r) const { return *world_.ranks[r].program; }
 
   Group group_of(const Communicator& c) {
-    Meeting* const own = &meetings_[{c.members, c.name}];
+    Meeting* const own = &meetings_[{c.members, c.channel}];
     if (!world_.like) return {own, own, c.members.size()};
     std::set<int> kinds;
     for (const base::RankId m : c.members) kinds.insert(world_.like(m));
@@ -328,7 +328,7 @@ class Simulator {
   const double hidden_;
   Loads loads_;
   std::vector<State> ranks_;
-  std::map<std::pair<std::vector<base::RankId>, std::string>, Meeting> meetings_;
+  std::map<std::pair<std::vector<base::RankId>, program::Channel>, Meeting> meetings_;
   std::map<std::pair<int, layout::AtomList>, Meeting> rings_;
   Simulation out_;
 };

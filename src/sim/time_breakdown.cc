@@ -135,18 +135,8 @@ class Attribution {
 
 }  // namespace
 
-std::string axes_of(const program::Communicator& comm) {
-  if (comm.moves_experts) return "ep";
-  std::string out;
-  for (const layout::Axis axis : comm.axes) {
-    if (!out.empty()) out += "+";
-    out += to_string(axis);
-  }
-  return out;
-}
-
 bool joins_stages(const program::Communicator& comm) {
-  return !comm.moves_experts && !comm.axes.empty() && comm.axes.front() == layout::Axis::Pp;
+  return !comm.moves_experts() && comm.axes().front() == layout::Axis::Pp;
 }
 
 double TimeBreakdown::total() const {

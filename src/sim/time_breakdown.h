@@ -15,9 +15,7 @@
 
 namespace quintet::sim {
 
-// The mesh axes of a communicator as one word: "tp", "dp_shard+cp", "pp", "ep".
-std::string axes_of(const program::Communicator& comm);
-// Whether it joins pipeline stages: waiting in it is the bubble.
+// Whether a communicator joins pipeline stages: waiting in it is the bubble.
 bool joins_stages(const program::Communicator& comm);
 
 struct TimeBreakdown {

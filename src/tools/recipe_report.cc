@@ -93,7 +93,7 @@ std::string program_json(const program::Program& p, const program::Expanded& exp
     memory[std::string(to_string(static_cast<program::MemoryClass>(c)))] =
         peak.by_class[static_cast<size_t>(c)];
   for (const program::LedgerRow& row : ledger.rows)
-    collectives.push_back({{"comm", p.comms[row.comm.index()].name},
+    collectives.push_back({{"comm", p.comms[row.comm.index()].name()},
                            {"members", p.comms[row.comm.index()].members.size()},
                            {"kind", to_string(row.kind)},
                            {"count", row.collectives},

@@ -66,7 +66,7 @@ Json groups_json(const program::Program& program) {
   for (const program::Communicator& c : program.comms) {
     Json members = Json::array();
     for (const base::RankId rank : c.members) members.push_back(rank.value);
-    groups.push_back({{"name", c.name}, {"ranks", std::move(members)}});
+    groups.push_back({{"name", c.name()}, {"ranks", std::move(members)}});
   }
   return groups;
 }

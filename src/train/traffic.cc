@@ -52,13 +52,6 @@ std::set<size_t> repeated(const program::Program& p) {
   return comms;
 }
 
-std::string group_name(const program::Communicator& c) {
-  if (c.moves_experts) return "ep";
-  std::string name;
-  for (const layout::Axis axis : c.axes) name += (name.empty() ? "" : "+") + std::string(to_string(axis));
-  return name;
-}
-
 }  // namespace
 
 void TrafficLedger::ran(const program::Expanded& expanded) { ++runs_[&expanded]; }
@@ -98,7 +91,7 @@ bool TrafficLedger::require_planned(const exec::Executor& executor) const {
           count.calls == plan.calls && same_bytes,
           "rank {}: communicator '{}' ({}): {} in {} calls of {} bytes, but the plan has {} calls of {} "
           "bytes",
-          program_.rank, program_.comms[c].name, group_name(program_.comms[c]), to_string(kind), count.calls,
+          program_.rank, program_.comms[c].name(), axes_text(program_.comms[c]), to_string(kind), count.calls,
           count.bytes, plan.calls, plan.bytes);
     }
   }

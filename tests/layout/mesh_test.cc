@@ -77,11 +77,20 @@ TEST(Mesh, AxesAndNames) {
   EXPECT_EQ(mesh.axis(Axis::DpReplicate), AtomList{});
   EXPECT_EQ(mesh.axis(Axis::DpShard), (AtomList{1, 2}));
   EXPECT_EQ(mesh.axis(Axis::Tp), AtomList{3});
-  EXPECT_EQ(mesh.axes({1, 2, 3}), (std::vector<Axis>{Axis::DpShard, Axis::Tp}));
+  EXPECT_EQ(mesh.parts({2, 3}), (std::vector<AxisPart>{{Axis::DpShard, 1}, {Axis::Tp}}));
   EXPECT_EQ(mesh.name({1, 2}), "dp_shard");
   EXPECT_EQ(mesh.name({2}), "dp_shard[1]");
   EXPECT_EQ(mesh.name({1, 2, 3}), "dp_shard+tp");
   EXPECT_EQ(mesh.name({}), "none");
+}
+
+TEST(Mesh, PartsOfAxesFromText) {
+  for (const std::vector<AxisPart>& parts :
+       {std::vector<AxisPart>{{Axis::Tp}}, {{Axis::DpShard, 0}, {Axis::DpShard, 12}, {Axis::Cp}}})
+    EXPECT_EQ(parse_axis_parts(to_string(parts)), parts);
+  for (const char* wrong :
+       {"", "none", "ep", "tp+", "+tp", "tp[", "tp[]", "tp[1", "tp[-1]", "tp[1]x", "tp cp"})
+    EXPECT_FALSE(parse_axis_parts(wrong)) << wrong;
 }
 
 TEST(Mesh, SetOperationsKeepTheOrder) {

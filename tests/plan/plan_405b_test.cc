@@ -59,7 +59,7 @@ TEST(Plan405b, PublishedLayouts) {
   int64_t scatters = 0, sends = 0, blocks = 0;
   for (const program::LedgerRow& row : ledger.rows) {
     const program::Communicator& c = stage.program.comms[row.comm.index()];
-    if (c.name == "tp" && row.kind == program::CollectiveKind::ReduceScatter) scatters += row.collectives;
+    if (c.name() == "tp" && row.kind == program::CollectiveKind::ReduceScatter) scatters += row.collectives;
     if (row.kind == program::CollectiveKind::Send) sends += row.collectives;
   }
   const layout::Stages& stages = base.timeline->ranks.pipeline.stages;

@@ -94,7 +94,7 @@ TEST(Plan, LinkBytesAreTheLedger) {
     std::map<std::string, double> expected, got;
     for (const program::LedgerRow& row : program::make_ledger(r.program, r.step).rows)
       if (row.kind != program::CollectiveKind::AllToAllV)
-        expected[sim::axes_of(r.program.comms[row.comm.index()])] += row.sent_bytes;
+        expected[program::axes_text(r.program.comms[row.comm.index()])] += row.sent_bytes;
     for (const LinkBytes& l : report.time.links) got[l.axes] += l.bytes;
     for (const auto& [axes, bytes] : expected)
       if (axes != "ep") {

@@ -22,7 +22,7 @@ int64_t psi(const Compiled& c, base::DType dtype) {
 
 CommId comm_named(const Program& p, const std::string& name) {
   for (size_t i = 0; i < p.comms.size(); ++i)
-    if (p.comms[i].name == name) return CommId(static_cast<int32_t>(i));
+    if (p.comms[i].name() == name) return CommId(static_cast<int32_t>(i));
   ADD_FAILURE() << "no communicator " << name;
   return CommId();
 }
@@ -155,7 +155,7 @@ TEST(Ledger, ExpertsReshardInTheSmallGroup) {
     const Ledger ledger = make_ledger(c.program, c.step);
     int64_t found = 0;
     for (size_t i = 0; i < c.program.comms.size(); ++i)
-      if (c.program.comms[i].name == comm)
+      if (c.program.comms[i].name() == comm)
         found += ledger.collectives(CommId(static_cast<int32_t>(i)), CollectiveKind::AllGather);
     return found;
   };

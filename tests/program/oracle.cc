@@ -206,14 +206,14 @@ std::string world_fault(const std::vector<const Program*>& programs,
     const Expanded& e = *expanded[r];
     std::vector<std::vector<int>> at(p.streams.size());
     int collective = -1;  // the last in issue order
-    for (const Communicator& c : p.comms) sequences[{c.name, c.members}][r];
+    for (const Communicator& c : p.comms) sequences[{c.name(), c.members}][r];
     for (const Issue& issue : e.issues) {
       const Instr& instr = instr_of(p, issue);
       int node = -1;
       if (instr.kind == InstrKind::Collective) {
         const Communicator& c = p.comms[instr.collective.comm.index()];
-        auto& words = sequences[{c.name, c.members}][r];
-        auto& nodes = meeting_nodes[{c.name, c.members}];
+        auto& words = sequences[{c.name(), c.members}][r];
+        auto& nodes = meeting_nodes[{c.name(), c.members}];
         if (words.size() == nodes.size()) nodes.push_back(new_node());
         node = nodes[words.size()];
         // A message has two sides: on the second member, its receive is compared as a send.

@@ -90,14 +90,13 @@ void check_wires(const Program& p, const Policy& policy, std::set<std::string>& 
       if (i.kind != InstrKind::Collective) continue;
       const Communicator& comm = p.comms[i.collective.comm.index()];
       const DType on_wire = i.collective.dtype;
-      const bool data = std::all_of(comm.axes.begin(), comm.axes.end(), [](layout::Axis a) {
-        return layout::is_data(a) || a == layout::Axis::Cp;
-      });
+      const bool data = std::ranges::all_of(
+          comm.axes(), [](layout::Axis a) { return layout::is_data(a) || a == layout::Axis::Cp; });
       if (i.note.starts_with("gather ")) {
         EXPECT_EQ(on_wire, policy.compute) << i.note;
         seen.insert("gather");
       } else if (i.note.starts_with("reduce ")) {
-        EXPECT_EQ(on_wire, data ? policy.reduce : policy.gradients) << i.note << " over " << comm.name;
+        EXPECT_EQ(on_wire, data ? policy.reduce : policy.gradients) << i.note << " over " << comm.name();
         seen.insert("reduce");
       } else if (body.kind == BodyKind::Forward || body.kind == BodyKind::Backward) {
         EXPECT_TRUE(on_wire == policy.compute || on_wire == wide)

@@ -73,8 +73,7 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_TRUE(
       same_list(a.streams, b.streams, [](const Stream& x, const Stream& y) { return x.name == y.name; }));
   EXPECT_TRUE(same_list(a.comms, b.comms, [](const Communicator& x, const Communicator& y) {
-    return x.name == y.name && x.axes == y.axes && x.moves_experts == y.moves_experts && x.atoms == y.atoms &&
-           x.members == y.members && x.position == y.position;
+    return x.channel == y.channel && x.atoms == y.atoms && x.members == y.members && x.position == y.position;
   }));
   EXPECT_TRUE(same_list(a.buffers, b.buffers, [](const Buffer& x, const Buffer& y) {
     return x.name == y.name && x.bytes == y.bytes && x.memory_class == y.memory_class && x.scope == y.scope &&
@@ -155,6 +154,9 @@ TEST(ProgramText, ParserNamesTheLine) {
       "'nonsense'");
   EXPECT_EQ(message("body 0 forward\n  compute lineal stream=0\n"),
             "program text, line 2: expected the name of an op, got 'lineal stream=0'");
+  EXPECT_EQ(message("comm 0 \"experts\" atoms=[0] position=0 members=[0]"),
+            "program text, line 1: expected the name of a communicator, such as \"dp_shard+tp state\", "
+            "\"up 0-1\" or \"cp ring 0-1\", got '\"experts\" atoms=[0] position=0 members=[0]'");
   EXPECT_EQ(message("call body=0 micro=1 first last x"),
             "program text, line 1: expected the end of the line, got 'x'");
   EXPECT_EQ(message("sum \"loads\" block=0 first=0 count=1"),
@@ -162,6 +164,29 @@ TEST(ProgramText, ParserNamesTheLine) {
             "\"sequence_balance_loss\", \"global_balance_loss\", \"z_loss\", \"next_token_loss\", "
             "\"running\", \"amax\" or \"rounded\", got "
             "'\"loads\" block=0 first=0 count=1'");
+}
+
+TEST(ProgramText, ChannelsOfCommunicators) {
+  using layout::Axis;
+  const std::vector<layout::AxisPart> tp = {{Axis::Tp}}, parts = {{Axis::DpShard, 1}, {Axis::Tp}};
+  const std::pair<const char*, Channel> channels[] = {
+      {"tp", {.axes = tp}},
+      {"dp_shard[1]+tp state", {.axes = parts, .purpose = Purpose::State}},
+      {"tp values", {.axes = tp, .purpose = Purpose::Values}},
+      {"tp experts", {.axes = tp, .purpose = Purpose::Experts}},
+      {"tp overflow", {.axes = tp, .purpose = Purpose::Overflow}},
+      {"up 0-1", {.purpose = Purpose::Up, .from = 0, .to = 1}},
+      {"down 1-0", {.purpose = Purpose::Down, .from = 1, .to = 0}},
+      {"shared 0-12", {.purpose = Purpose::Shared, .from = 0, .to = 12}},
+      {"tp ring 3-0", {.axes = tp, .purpose = Purpose::Ring, .from = 3, .to = 0}},
+  };
+  for (const auto& [text, channel] : channels) {
+    EXPECT_EQ(to_string(channel), text);
+    EXPECT_EQ(parse_channel(text), channel) << text;
+  }
+  for (const char* wrong : {"", " ", "none", "ep", "state", "tp main", "tp state 0-1", "tp state ", "up",
+                            "up 0", "up 0-", "up 0-1 ", "up -1-0", "tp up 0-1", "ring 0-1", "tp ring"})
+    EXPECT_FALSE(parse_channel(wrong)) << wrong;
 }
 
 TEST(ProgramText, ReadableFormIsFoldedAndShort) {

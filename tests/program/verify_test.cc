@@ -82,8 +82,14 @@ World crossed_world(bool messages) {
     p.scalars = BufferId(0);
     p.workspace = BufferId(1);
     p.arena_bytes = p.persistent_bytes = 128;
-    p.comms = {{.name = "a", .atoms = {0}, .members = {RankId(0), RankId(1)}, .position = r},
-               {.name = "b", .atoms = {1}, .members = {RankId(0), RankId(1)}, .position = r}};
+    p.comms = {{.channel = {.axes = {{layout::Axis::Tp, 0}}},
+                .atoms = {0},
+                .members = {RankId(0), RankId(1)},
+                .position = r},
+               {.channel = {.axes = {{layout::Axis::Tp, 1}}},
+                .atoms = {1},
+                .members = {RankId(0), RankId(1)},
+                .position = r}};
     Body body{.kind = BodyKind::Begin, .instrs = {}};
     for (const int c : {0, 1}) {
       const int comm = r == 0 ? c : 1 - c;
@@ -210,10 +216,11 @@ World ring_world(bool reuse) {
     p.arena_bytes = 512;
     const int before = (r + 2) % 3, after = (r + 1) % 3;
     const auto ring = [](int from, int to, int position) {
-      return Communicator{.name = fmt::format("ring {}-{}", from, to),
-                          .atoms = {0},
-                          .members = {RankId(from), RankId(to)},
-                          .position = position};
+      return Communicator{
+          .channel = {.axes = {{layout::Axis::Cp}}, .purpose = Purpose::Ring, .from = from, .to = to},
+          .atoms = {0},
+          .members = {RankId(from), RankId(to)},
+          .position = position};
     };
     p.comms = {ring(before, r, 1), ring(r, after, 0)};
     const Operand stored{BufferId(2), 0, rows}, own{BufferId(3), 0, rows}, next{BufferId(4), 0, rows};
@@ -251,7 +258,7 @@ TEST(VerifyTogether, ARingThatReceivesIntoWhatItSendsDeadlocks) {
       EXPECT_TRUE(reuse) << error.what();
       const std::string text = error.what();
       EXPECT_NE(text.find("deadlock"), std::string::npos) << text;
-      EXPECT_NE(text.find("begin instruction 1 [cp.send send comm=ring 0-1"), std::string::npos) << text;
+      EXPECT_NE(text.find("begin instruction 1 [cp.send send comm=cp ring 0-1"), std::string::npos) << text;
       EXPECT_NE(text.find("waits for position 0 of its stream cp.send"), std::string::npos) << text;
     }
   }

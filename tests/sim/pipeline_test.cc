@@ -95,7 +95,7 @@ TEST(Pipeline, TransfersAreCountedAsSuch) {
   const TimeBreakdown last = time_breakdown(sim, world, 1);
   double pp = 0;
   for (size_t c = 0; c < last.waits.size(); ++c)
-    if (axes_of(world.ranks[1].program->comms[c]) == "pp") pp += last.waits[c];
+    if (axes_text(world.ranks[1].program->comms[c]) == "pp") pp += last.waits[c];
   EXPECT_NEAR(last.total(), sim.end, 1e-9);
   EXPECT_GE(pp, 0.25 - 1e-9);
   EXPECT_GT(sim.end, simulate(world, by_body(world, 1, 1, 1)).end);

@@ -61,7 +61,7 @@ TEST(Simulate, KeepsOrderWaitsAndMeetings) {
         own.push_back(span.end);
         if (instr.kind != InstrKind::Collective) continue;
         const Communicator& c = p.comms[instr.collective.comm.index()];
-        met[{c.name, c.members}][r].push_back(span);
+        met[{c.name(), c.members}][r].push_back(span);
       }
     }
     for (const auto& [group, by_rank] : met)

@@ -47,7 +47,7 @@ std::set<std::string> waited(const Overrides& overrides) {
   for (size_t r = 0; r < world.ranks.size(); ++r) {
     const TimeBreakdown shares = time_breakdown(sim, world, r);
     for (size_t c = 0; c < shares.waits.size(); ++c)
-      if (shares.waits[c] > 0) axes.insert(axes_of(world.ranks[r].program->comms[c]));
+      if (shares.waits[c] > 0) axes.insert(axes_text(world.ranks[r].program->comms[c]));
   }
   return axes;
 }
@@ -106,16 +106,16 @@ TEST(TimeBreakdown, WithoutOverlapEverythingIsSerial) {
 
 TEST(TimeBreakdown, AxesOfCommunicators) {
   using layout::Axis;
-  program::Communicator c{.axes = {Axis::DpShard, Axis::Tp}};
-  EXPECT_EQ(axes_of(c), "dp_shard+tp");
+  program::Communicator c{.channel = {.axes = {{Axis::DpShard, 0}, {Axis::DpShard, 1}, {Axis::Tp}}}};
+  EXPECT_EQ(axes_text(c), "dp_shard+tp");
   EXPECT_FALSE(joins_stages(c));
-  c.axes = {Axis::Pp};
-  EXPECT_EQ(axes_of(c), "pp");
+  c.channel = {.purpose = program::Purpose::Up, .from = 0, .to = 1};
+  EXPECT_EQ(axes_text(c), "pp");
   EXPECT_TRUE(joins_stages(c));
-  c.axes = {Axis::Pp, Axis::Cp};
+  c.channel = {.axes = {{Axis::Pp}, {Axis::Cp}}};
   EXPECT_TRUE(joins_stages(c));
-  c = {.axes = {Axis::DpShard, Axis::Tp}, .moves_experts = true};
-  EXPECT_EQ(axes_of(c), "ep");
+  c.channel = {.axes = {{Axis::DpShard}, {Axis::Tp}}, .purpose = program::Purpose::Overflow};
+  EXPECT_EQ(axes_text(c), "ep");
   EXPECT_FALSE(joins_stages(c));
 }
 

@@ -41,7 +41,7 @@ void PrintTo(const Row& row, std::ostream* out) { *out << row.calls << " calls, 
 Rows of_ledger(const program::Program& p, const program::Ledger& ledger) {
   Rows rows;
   for (const program::LedgerRow& r : ledger.rows) {
-    Row& row = rows[{p.comms[r.comm.index()].name, std::string(program::to_string(r.kind))}];
+    Row& row = rows[{p.comms[r.comm.index()].name(), std::string(program::to_string(r.kind))}];
     row.calls += r.collectives;
     row.bytes += r.message_bytes;
   }
@@ -57,7 +57,7 @@ Rows of_recorder(const program::Program& p, const comm::Recorder& recorder, uint
     EXPECT_TRUE(e.left);
     int64_t members = 0;
     for (const program::Communicator& c : p.comms)
-      if (c.name == e.communicator) members = static_cast<int64_t>(c.members.size());
+      if (c.name() == e.communicator) members = static_cast<int64_t>(c.members.size());
     const bool divided = e.call.kind == comm::CallKind::AllGather ||
                          e.call.kind == comm::CallKind::ReduceScatter ||
                          e.call.kind == comm::CallKind::AllToAll;

@@ -53,7 +53,7 @@ CpuExecutor::CpuExecutor(const program::Program& program, comm::World& world, co
       run_done_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
   for (const program::ScalarDecl& s : program.scalar_table)
     if (s.kind == program::ScalarKind::State) slot(s.name) = s.initial;
-  for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name));
+  for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name()));
   bind();
   for (size_t t = 1; t < program.streams.size(); ++t)
     threads_.emplace_back([this, t] { communicate(StreamId(static_cast<int32_t>(t))); });

@@ -85,7 +85,7 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
                  streams_[0].handle());  // loads its code now, not after a call that waits for a peer
   streams_[0].synchronize();
   std::vector<comm::DeviceGroup> groups;
-  for (const program::Communicator& c : program.comms) groups.push_back({c.members, c.name});
+  for (const program::Communicator& c : program.comms) groups.push_back({c.members, c.name()});
   if (world.size() > 1 || !groups.empty()) comms_ = comm::make_device_communicators(groups, world, device_);
   // All buffers that are sent are in the arena.
   for (const auto& c : comms_) c->register_memory(memory_.data(), memory_.bytes());

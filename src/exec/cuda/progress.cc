@@ -44,7 +44,7 @@ std::string Progress::describe() const {
     const program::Collective& c = next->collective;
     text += fmt::format("\n  stream '{}': {} of the step's {} calls are done; next is {} of {} {} on '{}'{}",
                         program_.streams[s].name, done, all, program::to_string(c.kind), c.count,
-                        base::to_string(c.dtype), program_.comms[c.comm.index()].name,
+                        base::to_string(c.dtype), program_.comms[c.comm.index()].name(),
                         next->note.empty() ? "" : fmt::format(" ({})", next->note));
   }
   return text.empty() ? "" : "\nProgress of the device:" + text;
