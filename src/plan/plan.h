@@ -104,6 +104,7 @@ struct TimeShare {
   std::string what;  // "matmul", "attention", "other kernels", "optimizer", "wait tp", "wait dp_shard",
                      // "bubble", "host"
   double seconds = 0;
+  std::string axes = {};  // Communication: of the communicators
 };
 
 struct LinkBytes {

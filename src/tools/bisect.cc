@@ -39,6 +39,7 @@ struct ShownValue {
 
 struct ShownPiece {
   std::string op;  // that wrote it last
+  bool received = false;
   std::vector<double> values;
 };
 
@@ -140,12 +141,14 @@ class Recording {
         if (!value.valid() || !is_compared(type) || type.count() != local->type(value).count()) continue;
         const std::lock_guard lock(mutex);
         ShownPiece& piece = pieces[{call.micro, value}];
+        piece.received = instr.kind == program::InstrKind::Collective &&
+                         instr.collective.kind == program::CollectiveKind::Recv;
         piece.op = instr.kind == program::InstrKind::Compute ? instr.op->name
                                                              : program::to_string(instr.collective.kind);
         piece.values.resize(static_cast<size_t>(type.count()));
         for (int64_t e = 0; e < type.count(); ++e) {
           const double now = element_of(out[i], type.dtype, e);
-          // Some layouts add up micro-batches, others begin anew: what this one adds is compared.
+          // Some layouts add up micro-batches, others start from zero: what this one adds is compared.
           if (i < before.size() && adds_up(*local, instr, i))
             piece.values[static_cast<size_t>(e)] += now - element_of(before[i].data(), type.dtype, e);
           else
@@ -185,6 +188,7 @@ std::vector<std::string> meanings_of(const graph::Graph& g) {
 // The pieces of one value that belong together: one per group of ranks that each hold a whole copy of it.
 struct WholeCopy {
   std::string op;
+  bool received = false;
   std::vector<int> ranks;
   std::vector<double> values;
 };
@@ -208,6 +212,7 @@ class PieceAssembler {
       const base::RankId rank(static_cast<int32_t>(r));
       WholeCopy& whole = copies[mesh_.index(rank, same)];
       whole.op = piece->op;
+      whole.received = piece->received;
       whole.ranks.push_back(rank.value);
       whole.values.resize(static_cast<size_t>(global.count()));
       add(whole.values, piece->values, at, global, local, rank);
@@ -215,7 +220,7 @@ class PieceAssembler {
     std::vector<WholeCopy> list;
     for (auto& [place, whole] : copies) list.push_back(std::move(whole));
     // What a stage receives departs after what another one computed.
-    std::stable_partition(list.begin(), list.end(), [](const WholeCopy& w) { return w.op != "recv"; });
+    std::stable_partition(list.begin(), list.end(), [](const WholeCopy& w) { return !w.received; });
     return list;
   }
 
@@ -420,7 +425,6 @@ Departure outside(const Check& check, const LayoutRun& one) {
               .inputs = {},
               .skipped = {}};
   d.error = check.error, d.tolerance = check.tolerance;
-  const std::string param = check.name.substr(0, check.name.find(' '));
   switch (check.kind) {
     case Kind::InitialWeight:
       d.op = "initial weights";
@@ -446,11 +450,11 @@ Departure outside(const Check& check, const LayoutRun& one) {
     case Kind::Moment:
     case Kind::Weight: {
       d.op = "update";
-      const auto settings = one.settings.find(param);
+      const auto settings = one.settings.find(check.param);
       if (settings != one.settings.end())
         d.op += fmt::format(" by {}", config::name_of(settings->second.kind));
       for (const Moments& m : one.moments)
-        if (m.op != nullptr && find(m.tensors, param) != nullptr) {
+        if (m.op != nullptr && find(m.tensors, check.param) != nullptr) {
           d.op = fmt::format("update [{}]", m.op->name);
           break;
         }
@@ -532,8 +536,8 @@ std::string to_text(const Bisection& r) {
   std::string text = fmt::format(
       "{} against one rank with the same micro-batches: {} ranks, {}, {}\n{} of {} values of micro-batches "
       "compared\n\n",
-      v.layout, v.world, v.dtype, v.synthetic ? "synthetic tokens" : "the recipe's data", r.compared,
-      r.compared + r.skipped);
+      v.layout, v.world, base::to_string(v.dtype), v.synthetic ? "synthetic tokens" : "the recipe's data",
+      r.compared, r.compared + r.skipped);
   if (!r.skipped_ops.empty()) {
     std::string ops;
     for (const auto& [op, count] : r.skipped_ops)
@@ -554,14 +558,15 @@ std::string to_text(const Bisection& r) {
   if (!d.skipped.empty())
     text += fmt::format("  or in one of the ops between, whose results cannot be compared: {}\n",
                         fmt::join(d.skipped, ", "));
-  if (v.dtype != "f64") text += "\n--dtype f64 is a sharper test: rounding hides small departures.\n";
+  if (v.dtype != DType::F64) text += "\n--dtype f64 is a sharper test: rounding hides small departures.\n";
   return text;
 }
 
 std::string to_json(const Bisection& r) {
   using Json = nlohmann::ordered_json;
-  Json j = {{"pass", r.pass()},          {"layout", r.verified.layout}, {"world", r.verified.world},
-            {"dtype", r.verified.dtype}, {"compared", r.compared},      {"not_compared", r.skipped},
+  Json j = {{"pass", r.pass()},          {"layout", r.verified.layout},
+            {"world", r.verified.world}, {"dtype", base::to_string(r.verified.dtype)},
+            {"compared", r.compared},    {"not_compared", r.skipped},
             {"first_departure", Json()}};
   if (r.first) {
     const Departure& d = *r.first;

@@ -142,10 +142,10 @@ std::string to_message(const Found& f, const program::Program& program) {
   for (size_t c = 0; c < t.comms.size(); ++c) {
     json calls = json::array();
     for (const StepTimes::Collective& call : t.comms[c]) calls.push_back({call.seconds, call.exposed});
-    std::string key = program.comms[c].name;
+    std::string key = program.comms[c].name();
     for (const base::RankId m : program.comms[c].members) key += fmt::format(" {}", m.value);
     out["comms"].push_back({{"key", key},
-                            {"axes", sim::axes_of(program.comms[c])},
+                            {"axes", program::axes_text(program.comms[c])},
                             {"joins_stages", sim::joins_stages(program.comms[c])},
                             {"calls", std::move(calls)}});
   }
@@ -189,10 +189,10 @@ Part part_of(plan::TimeKind kind) {
   base::fail_internal("no such part of a step");
 }
 
-DoctorRow& row(Diagnosis& d, const std::string& what, Part part) {
+DoctorRow& row(Diagnosis& d, const std::string& what, Part part, const std::string& axes = {}) {
   for (DoctorRow& r : d.rows)
     if (r.what == what) return r;
-  return d.rows.emplace_back(DoctorRow{.what = what, .part = part});
+  return d.rows.emplace_back(DoctorRow{.what = what, .part = part, .axes = axes});
 }
 
 Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
@@ -211,7 +211,8 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
   d.step = own["step"], d.fastest = own["fastest"], d.slowest = own["slowest"];
   d.planned_bytes = memory["planned"], d.measured_bytes = memory["measured"], d.extra_bytes = memory["extra"];
 
-  for (const plan::TimeShare& s : d.plan.time.shares) row(d, s.what, part_of(s.kind)).planned += s.seconds;
+  for (const plan::TimeShare& s : d.plan.time.shares)
+    row(d, s.what, part_of(s.kind), s.axes).planned += s.seconds;
   for (const plan::LinkBytes& l : d.plan.time.links) {
     auto it = std::find_if(d.traffic.begin(), d.traffic.end(),
                            [&](const AxisTraffic& t) { return t.axes == l.axes; });
@@ -236,7 +237,7 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
       late += call.exposed - m;
       in_all += least[i];
     }
-    row(d, "wait " + axes, Part::Network).measured += moved;
+    row(d, "wait " + axes, Part::Network, axes).measured += moved;
     if (late > 0)
       (comm["joins_stages"].get<bool>() ? row(d, "bubble", Part::Pipeline)
                                         : row(d, "late ranks", Part::LateRanks))

@@ -31,6 +31,7 @@ struct DoctorRow {
   std::string what;  // a name of plan::TimeShare, or "late ranks", "input"
   Part part = Part::Compute;
   double planned = 0, measured = 0;  // seconds
+  std::string axes = {};             // Network: of the communicators
 };
 
 // The collectives of a step over one set of axes, overlapped or not.

@@ -46,13 +46,12 @@ std::string oversubscribed_text(const Diagnosis& d) {
 std::string network_sentence(const Diagnosis& d) {
   const DoctorRow* most = largest(d, Part::Network);
   if (most == nullptr) return {};
-  const std::string axes = most->what.substr(most->what.find(' ') + 1);
-  std::string text =
-      fmt::format("network: compute waits {} of {} ({}) for {}, planned {}", seconds_text(most->measured),
-                  seconds_text(d.step), percent(most->measured, d.step), axes, seconds_text(most->planned));
+  std::string text = fmt::format("network: compute waits {} of {} ({}) for {}, planned {}",
+                                 seconds_text(most->measured), seconds_text(d.step),
+                                 percent(most->measured, d.step), most->axes, seconds_text(most->planned));
   std::string slower;
   for (const AxisTraffic& t : d.traffic) {
-    if (t.axes != axes || t.measured <= 0 || t.planned <= 0) continue;
+    if (t.axes != most->axes || t.measured <= 0 || t.planned <= 0) continue;
     text += fmt::format("; {} per step at {}, planned {}", base::human_bytes(std::llround(t.bytes)),
                         rate_text(t.bytes / t.measured), rate_text(t.bytes / t.planned));
     if (t.measured > kSlowerThanLink * t.planned)

@@ -128,7 +128,7 @@ class Comparison {
     result_.steps = static_cast<int64_t>(b_.steps.size());
     result_.world = recipe_.parallel.world();
     result_.layout = describe(recipe_.parallel);
-    result_.dtype = std::string(base::to_string(recipe_.precision.compute));
+    result_.dtype = recipe_.precision.compute;
     same_tensors(a_.initial, b_.initial);
     QUINTET_CHECK(a_.steps.size() == b_.steps.size(), "the runs have {} and {} steps", a_.steps.size(),
                   b_.steps.size());
@@ -145,9 +145,15 @@ class Comparison {
   // `difference` and `allowed` are absolute; both are reported relative to `scale`.
   void add(Kind kind, const std::string& name, int64_t step, double layout, double one_rank,
            double difference, double allowed, double scale) {
+    add_of(name, {}, kind, step, layout, one_rank, difference, allowed, scale);
+  }
+  // Of a parameter's moment.
+  void add_of(const std::string& param, const std::string& moment, Kind kind, int64_t step, double layout,
+              double one_rank, double difference, double allowed, double scale) {
     if (scale == 0) scale = 1;
     Check check{.kind = kind,
-                .name = name,
+                .name = moment.empty() ? param : param + " " + moment,
+                .param = param,
                 .step = step,
                 .layout = layout,
                 .one_rank = one_rank,
@@ -471,8 +477,8 @@ class Comparison {
       for (const auto* unsure : {find(a_.unsure, name), find(b_.unsure, name)})
         for (size_t i = 0; unsure != nullptr && i < x.size(); ++i)
           if (unsure->values[i] != 0) rest_a[i] = rest_b[i];
-      add(Kind::Moment, name + " " + b_.moments[k].name, result_.steps, norm(x), norm(y),
-          distance(rest_a, rest_b), allowed, norm(y));
+      add_of(name, b_.moments[k].name, Kind::Moment, result_.steps, norm(x), norm(y),
+             distance(rest_a, rest_b), allowed, norm(y));
     }
   }
 

@@ -101,7 +101,8 @@ struct Check {
     State
   };
   Kind kind;
-  std::string name;   // of the tensor; empty for scalars
+  std::string name;   // of the tensor, or of a parameter and its moment; empty for scalars
+  std::string param;  // whose weight, gradient or moment it is
   int64_t step = 0;   // 1-based; 0: before the first step
   double layout = 0;  // the value, or the norm of the tensor, in the layout
   double one_rank = 0;
@@ -130,9 +131,9 @@ struct VerifyOptions {
 };
 
 struct VerifyResult {
-  std::vector<Check> checks;  // by step; tensors in model order
-  std::string layout;         // "dp_shard 2, zero 3, tp 2"
-  std::string dtype;
+  std::vector<Check> checks;             // by step; tensors in model order
+  std::string layout;                    // "dp_shard 2, zero 3, tp 2"
+  base::DType dtype = base::DType::F64;  // of the arithmetic
   int64_t world = 1, steps = 0;
   bool synthetic = false;
   double tolerance = 0;  // of one gradient (2. above)

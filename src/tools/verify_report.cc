@@ -93,9 +93,9 @@ std::string to_table(const VerifyResult& r) {
     ++row.count;
     row.failed += !c.pass;
   }
-  std::string text =
-      fmt::format("{} against one rank: {} ranks, {}, {} step{}, {}\n\n", r.layout, r.world, r.dtype, r.steps,
-                  r.steps == 1 ? "" : "s", r.synthetic ? "synthetic tokens" : "the recipe's data");
+  std::string text = fmt::format("{} against one rank: {} ranks, {}, {} step{}, {}\n\n", r.layout, r.world,
+                                 base::to_string(r.dtype), r.steps, r.steps == 1 ? "" : "s",
+                                 r.synthetic ? "synthetic tokens" : "the recipe's data");
   text += fmt::format("{:<28} {:>7} {:>7}  {:>10} {:>10}  {}\n", "compared", "values", "failed", "error",
                       "tolerance", "worst");
   for (const auto& [name, row] : rows)
@@ -105,8 +105,9 @@ std::string to_table(const VerifyResult& r) {
     text += fmt::format(
         "\n{} of {} comparisons prove nothing: both runs skipped the step, or rounding in {} may be as large "
         "as the value itself{}.\n",
-        r.blind(), r.checks.size(), r.dtype,
-        r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is a sharper test");
+        r.blind(), r.checks.size(), base::to_string(r.dtype),
+        r.dtype == base::DType::F64 ? " (values that are zero except for rounding)"
+                                    : "; --dtype f64 is a sharper test");
   if (r.sensitive() > 0)
     text += fmt::format(
         "\n{} of {} comparisons exceed the tolerance, but one rank with different micro-batches differs from "
@@ -134,7 +135,7 @@ std::string to_json(const VerifyResult& r) {
     return j;
   };
   Json j = {{"pass", r.pass()},           {"layout", r.layout},
-            {"world", r.world},           {"dtype", r.dtype},
+            {"world", r.world},           {"dtype", base::to_string(r.dtype)},
             {"steps", r.steps},           {"data", r.synthetic ? "synthetic" : "recipe"},
             {"tolerance", r.tolerance},   {"comparisons", r.checks.size()},
             {"prove_nothing", r.blind()}, {"ill_conditioned", r.sensitive()}};
