@@ -17,6 +17,12 @@ std::string_view to_string(Arithmetic a);
 std::optional<Arithmetic> arithmetic_from(std::string_view name);
 double bytes_per_element(Arithmetic a);
 
+// Quintet runs on Cpu and Nvidia; the others can be planned for.
+enum class Vendor : uint8_t { Unknown, Nvidia, Amd, Intel, Google, Aws, Cpu };
+inline constexpr int kNumVendors = 7;
+std::string_view to_string(Vendor vendor);  // "nvidia"; empty: Unknown
+std::optional<Vendor> vendor_from(std::string_view name);
+
 // The fraction of the peaks that kernels reach, measured on this accelerator or on the closest one measured.
 // cost.h defines how these terms make up a time.
 struct Efficiency {
@@ -38,9 +44,9 @@ struct Efficiency {
 };
 
 struct Accelerator {
-  std::string name;          // "h100-sxm"
-  std::string title;         // "NVIDIA H100 SXM 80 GB"
-  std::string vendor;        // "nvidia"
+  std::string name;   // "h100-sxm"
+  std::string title;  // "NVIDIA H100 SXM 80 GB"
+  Vendor vendor = Vendor::Unknown;
   int64_t memory_bytes = 0;  // usable, per device
   double memory_bytes_per_s = 0;
   std::array<double, kNumArithmetics> dense_flops{};  // by Arithmetic; 0: not supported
@@ -58,8 +64,8 @@ struct Accelerator {
   int64_t host_bytes_per_device = 0;  // memory of a typical host divided by its devices
   Efficiency efficiency;
   std::string source, date, efficiency_source;
-  bool is_cpu() const { return vendor == "cpu"; }
-  bool is_nvidia() const { return vendor == "nvidia"; }
+  bool is_cpu() const { return vendor == Vendor::Cpu; }
+  bool is_nvidia() const { return vendor == Vendor::Nvidia; }
   double dense(Arithmetic a) const { return dense_flops[static_cast<size_t>(a)]; }
   friend bool operator==(const Accelerator&, const Accelerator&) = default;
 };

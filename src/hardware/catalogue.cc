@@ -27,6 +27,12 @@ LinkKind kind_from(const std::string& name, const std::string& where) {
   base::fail_user("{}: kind is '{}'; expected inner, network, host or disk", where, name);
 }
 
+Vendor vendor_named(const std::string& name, const std::string& where) {
+  if (const std::optional<Vendor> vendor = vendor_from(name)) return *vendor;
+  base::fail_user("{}: vendor is '{}'; expected nvidia, amd, intel, google, aws, cpu or nothing", where,
+                  name);
+}
+
 void add_names(Names& names, const std::string& name, const std::vector<std::string>& aliases, size_t entry) {
   names.aliases.push_back(name);
   names.entry.push_back(entry);
@@ -203,7 +209,9 @@ void read_stack(TomlReader& reader, Stack& stack) {
 void read_accelerator(TomlReader& reader, Accelerator& a, Quoted* quoted) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   reader.text("title", a.title);
-  reader.text("vendor", a.vendor);
+  std::string vendor(to_string(a.vendor));
+  reader.text("vendor", vendor);
+  a.vendor = vendor_named(vendor, reader.where());
   reader.bytes("memory_mib", a.memory_bytes, kMiB);
   reader.number("memory_gb_per_s", a.memory_bytes_per_s, 1e9);
   read_flops(reader, "dense_tflops", a.dense_flops);

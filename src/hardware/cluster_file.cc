@@ -167,7 +167,7 @@ std::string print_cluster(const Cluster& c) {
   const Accelerator& a = c.accelerator;
   w.section("accelerator");
   w.line("title", a.title);
-  w.line("vendor", a.vendor);
+  w.line("vendor", std::string(to_string(a.vendor)));
   w.line("memory_mib", static_cast<double>(a.memory_bytes) / kMiB);
   w.line("memory_gb_per_s", a.memory_bytes_per_s / 1e9);
   w.line("units", a.units);

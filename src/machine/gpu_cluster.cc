@@ -19,7 +19,7 @@ std::string in_units(double value, std::string_view unit) { return with_prefix(v
 // A device that is not in the catalogue: peaks are the best rates measured.
 hardware::Accelerator unknown_device(const GpuProbe& p) {
   hardware::Accelerator a;
-  a.vendor = "nvidia";
+  a.vendor = hardware::Vendor::Nvidia;
   a.memory_bytes_per_s = p.memory.best;
   a.units = std::max(1, p.gpu.units);
   for (const auto& [kind, rate] : {std::pair{Arithmetic::BF16, p.bf16},

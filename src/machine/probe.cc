@@ -324,7 +324,7 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Accelerator a;
   a.name = "probed-cpu";
   a.title = fmt::format("{} ({} core{} per rank)", facts.processor, p.threads, p.threads == 1 ? "" : "s");
-  a.vendor = "cpu";
+  a.vendor = hardware::Vendor::Cpu;
   a.memory_bytes = facts.memory_bytes / p.ranks_per_host;
   a.memory_bytes_per_s = p.memory.best;
   const auto peak = [&](Arithmetic kind) -> double& { return a.dense_flops[static_cast<size_t>(kind)]; };

@@ -12,7 +12,7 @@ EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster&
   const hardware::Accelerator& a = cluster.accelerator;
   if (a.is_nvidia() || a.is_cpu())
     e.recipe.run.device = a.is_nvidia() ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
-  else if (!a.vendor.empty())
+  else if (a.vendor != hardware::Vendor::Unknown)
     e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", a.title));
   if (recipe.data.path.empty())
     e.to_do.push_back(

@@ -215,6 +215,9 @@ TEST(ClusterFile, ErrorsTeach) {
             std::string::npos);
   EXPECT_NE(refused("[cluster]\naccelerator = \"mine\"\n[accelerator]\nmemory_mib = 1").find("above 0"),
             std::string::npos);
+  EXPECT_NE(refused("[cluster]\naccelerator = \"h100\"\n[accelerator]\nvendor = \"nvidea\"")
+                .find("vendor is 'nvidea'; expected nvidia, amd"),
+            std::string::npos);
   EXPECT_NE(refused("inner = \"nvlnk-4\"\n[cluster]\naccelerator = \"h100\"").find("nvlink-4"),
             std::string::npos);
   EXPECT_NE(refused("[cluster]\naccelerator = \"h100\"\n[inner]\nefficiency = 1.5").find("at most 1"),
