@@ -65,7 +65,7 @@ std::vector<std::pair<std::string, std::string>> template_sources(const base::Pa
 ChatTokenizer::ChatTokenizer(const std::string& path, const std::string& chosen)
     : path_(path), tokenizer_(tokenizer::load_tokenizer(path)) {
   const base::Path folder = base::directory_exists(path) ? base::Path(path) : base::Path(path).parent_path();
-  const bool bytes = path == "bytes";
+  const bool bytes = tokenizer::names_byte_tokenizer(path);
   const Json config = bytes ? Json::object() : read_json(folder / "tokenizer_config.json");
   const Json map = bytes ? Json::object() : read_json(folder / "special_tokens_map.json");
   for (const char* name :

@@ -6,6 +6,7 @@
 
 #include "config/environment.h"
 #include "config/schedule_traits.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quintet::config {
 
@@ -86,7 +87,8 @@ void place_paths(Recipe& r, const base::Path& folder, const std::function<bool(c
   if (std::string& file = r.data.chat.chat_template;
       file.find('/') != std::string::npos || file.ends_with(".jinja"))
     file = absolute("data.chat.template", file);
-  if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
+  if (!tokenizer::names_byte_tokenizer(r.data.tokenizer))
+    r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
   constexpr const char* kEmpty = "is empty; it must name a folder";
   if (in_file("run.dir") || in_override("run.dir")) {
     if (r.run.dir.empty()) report.add(kNamedRule, "run.dir", kEmpty, "leave it out");

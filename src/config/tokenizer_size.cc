@@ -10,7 +10,7 @@
 namespace quintet::config {
 
 TokenizerSize tokenizer_size(const std::string& name_or_path) {
-  if (name_or_path == "bytes") return {256, ""};
+  if (tokenizer::names_byte_tokenizer(name_or_path)) return {256, ""};
   static std::mutex mutex;
   static std::map<std::string, TokenizerSize> known;
   const std::lock_guard lock(mutex);
@@ -26,7 +26,7 @@ TokenizerSize tokenizer_size(const std::string& name_or_path) {
 }
 
 int64_t ids_needed(const std::string& name_or_path, Family family) {
-  if (family == Family::Bert && name_or_path == "bytes") return kByteMask + 1;
+  if (family == Family::Bert && tokenizer::names_byte_tokenizer(name_or_path)) return kByteMask + 1;
   return tokenizer_size(name_or_path).ids;
 }
 

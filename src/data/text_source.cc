@@ -252,7 +252,7 @@ Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())
     base::fail_user("'{}' has a vocabulary of {}, but tokenizer \"{}\" has {} ids", corpus.name(),
-                    corpus.vocab(), tokenizer.name(), tokenizer.vocab_size());
+                    corpus.vocab(), to_string(tokenizer.kind()), tokenizer.vocab_size());
   return corpus;
 }
 

@@ -13,7 +13,7 @@ class Bpe final : public Model {
   // From tokens whose id is also the rank of the merge that makes them, as tiktoken files have them.
   explicit Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens);
 
-  std::string_view type() const override { return "BPE"; }
+  Kind kind() const override { return Kind::Bpe; }
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
   size_t first_piece(std::string_view text) const override;
 

@@ -3,6 +3,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quintet::tokenizer {
 
@@ -22,7 +23,7 @@ base::Path tokenizer_file(const std::string& path) {
 }
 
 std::string fingerprint(const std::string& name_or_path) {
-  if (name_or_path == "bytes") return name_or_path;
+  if (names_byte_tokenizer(name_or_path)) return name_or_path;
   const base::Hash hash = base::hash_of(base::read_file(tokenizer_file(name_or_path)));
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }

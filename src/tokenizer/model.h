@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/huge_pages.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quintet::tokenizer {
 
@@ -40,7 +41,7 @@ class Vocabulary {
 class Model {
  public:
   virtual ~Model() = default;
-  virtual std::string_view type() const = 0;
+  virtual Kind kind() const = 0;
   // Appends the ids of a non-empty word. Safe for several threads.
   virtual void encode(std::string_view word, std::vector<int32_t>& ids) const = 0;
   // Cuts a text that no pre-tokenizer splits where no token can span the cut, which changes no id and keeps

@@ -27,7 +27,7 @@ class Pipeline final : public Tokenizer {
   explicit Pipeline(PipelineParts parts);
 
   using Tokenizer::encode;
-  std::string_view name() const override { return parts_.model->type(); }
+  Kind kind() const override { return parts_.model->kind(); }
   int64_t vocab_size() const override { return vocab_size_; }
   void encode(std::string_view text, std::vector<int32_t>& ids, bool frame) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override;

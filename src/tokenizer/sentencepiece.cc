@@ -79,7 +79,7 @@ class SentencePiece final : public Tokenizer {
           "it is neither a tokenizer.json, nor a tiktoken file, nor an undamaged SentencePiece model");
   }
   using Tokenizer::encode;
-  std::string_view name() const override { return "SentencePiece"; }
+  Kind kind() const override { return Kind::SentencePiece; }
   int64_t vocab_size() const override { return processor_.GetPieceSize(); }
 
   void encode(std::string_view text, std::vector<int32_t>& ids, bool frame) const override {

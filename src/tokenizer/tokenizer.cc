@@ -24,7 +24,7 @@ bool looks_like_tiktoken(std::string_view contents) {
 void Tokenizer::require_id(int32_t id, size_t position) const {
   if (id < 0 || id >= vocab_size())
     base::fail_user("token {} at position {} is not in the vocabulary: the tokenizer '{}' has ids 0 to {}",
-                    id, position, name(), vocab_size() - 1);
+                    id, position, to_string(kind()), vocab_size() - 1);
 }
 
 std::string vocabulary_hash(const Tokenizer& tokenizer) {
@@ -59,6 +59,24 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids, bool) const {
   return text;
 }
 
+std::string_view to_string(Kind kind) {
+  switch (kind) {
+    case Kind::Bytes:
+      return "bytes";
+    case Kind::Bpe:
+      return "BPE";
+    case Kind::Unigram:
+      return "Unigram";
+    case Kind::WordPiece:
+      return "WordPiece";
+    case Kind::WordLevel:
+      return "WordLevel";
+    case Kind::SentencePiece:
+      return "SentencePiece";
+  }
+  base::fail_internal("no such kind of tokenizer");
+}
+
 std::string ByteTokenizer::token(int32_t id) const {
   require_id(id, 0);
   return {static_cast<char>(id)};
@@ -70,7 +88,7 @@ std::optional<int32_t> ByteTokenizer::id(std::string_view token) const {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
-  if (name_or_path == "bytes") return std::make_unique<ByteTokenizer>();
+  if (names_byte_tokenizer(name_or_path)) return std::make_unique<ByteTokenizer>();
   const base::Path path = tokenizer_file(name_or_path);
   const std::string contents = base::read_file(path);
   const std::string file_name = path.filename().string();

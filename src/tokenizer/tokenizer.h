@@ -12,12 +12,15 @@
 
 namespace quintet::tokenizer {
 
+enum class Kind : uint8_t { Bytes, Bpe, Unigram, WordPiece, WordLevel, SentencePiece };
+std::string_view to_string(Kind kind);  // "bytes", "BPE", ...
+
 // Implementations are immutable after construction, so several threads may share one.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string_view name() const = 0;  // "bytes", "BPE", ...
-  virtual int64_t vocab_size() const = 0;     // every id is in [0, vocab_size)
+  virtual Kind kind() const = 0;
+  virtual int64_t vocab_size() const = 0;  // every id is in [0, vocab_size)
 
   // Appends the ids of `text`. Bytes that are not valid UTF-8 count as U+FFFD, except for the byte
   // tokenizer. `frame`: with the special tokens that the tokenizer puts around a sequence, such as a
@@ -50,7 +53,7 @@ std::optional<int32_t> first_other_token(const Tokenizer& first, const Tokenizer
 class ByteTokenizer final : public Tokenizer {
  public:
   using Tokenizer::encode;
-  std::string_view name() const override { return "bytes"; }
+  Kind kind() const override { return Kind::Bytes; }
   int64_t vocab_size() const override { return 256; }
   void encode(std::string_view text, std::vector<int32_t>& ids, bool frame = false) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const override;
@@ -58,6 +61,8 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> id(std::string_view token) const override;
 };
 
+// "bytes" names the byte tokenizer, everything else a path.
+constexpr bool names_byte_tokenizer(std::string_view name_or_path) { return name_or_path == "bytes"; }
 // "bytes", or the path of a tokenizer: a folder with tokenizer.json or tokenizer.model, or such a file, or
 // a tiktoken file. Anything else is a UserError that lists what there is.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path);

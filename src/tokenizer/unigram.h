@@ -9,7 +9,7 @@ namespace quintet::tokenizer {
 class Unigram final : public Model {
  public:
   explicit Unigram(const nlohmann::json& description);
-  std::string_view type() const override { return "Unigram"; }
+  Kind kind() const override { return Kind::Unigram; }
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:

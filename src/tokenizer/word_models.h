@@ -8,7 +8,7 @@ namespace quintet::tokenizer {
 class WordPiece final : public Model {
  public:
   explicit WordPiece(const nlohmann::json& description);
-  std::string_view type() const override { return "WordPiece"; }
+  Kind kind() const override { return Kind::WordPiece; }
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
@@ -21,7 +21,7 @@ class WordPiece final : public Model {
 class WordLevel final : public Model {
  public:
   explicit WordLevel(const nlohmann::json& description);
-  std::string_view type() const override { return "WordLevel"; }
+  Kind kind() const override { return Kind::WordLevel; }
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:

@@ -82,14 +82,15 @@ std::string config_text(const config::Recipe& recipe, const char* tokenizer_clas
 std::map<std::string, std::string> tokenizer_texts(const config::Recipe& recipe) {
   constexpr const char* kFast = "PreTrainedTokenizerFast";
   const base::Path file(recipe.data.tokenizer);
-  if (recipe.data.tokenizer == "bytes")
+  if (tokenizer::names_byte_tokenizer(recipe.data.tokenizer))
     return {{"tokenizer.json", byte_tokenizer_json(mask_of(recipe))},
             {"tokenizer_config.json", config_text(recipe, kFast)}};
   if (!base::file_exists(file)) return {};
   const std::string contents = base::read_file(file);
   if (Json::accept(contents))
     return {{"tokenizer.json", contents}, {"tokenizer_config.json", config_text(recipe, kFast)}};
-  if (file.extension() == ".model" && tokenizer::load_tokenizer(file.string())->name() != "BPE")
+  if (file.extension() == ".model" &&
+      tokenizer::load_tokenizer(file.string())->kind() == tokenizer::Kind::SentencePiece)
     return {{"tokenizer.model", contents}, {"tokenizer_config.json", config_text(recipe, "LlamaTokenizer")}};
   return {};
 }

@@ -113,7 +113,7 @@ Exported as_exported(const base::Path& path, const ConvertOptions& options) {
   if (!model.hf.empty() && base::file_exists(base::Path(model.hf) / config::kHfConfigFile)) {
     e.original = model.hf;
     e.config = base::read_file(e.original / config::kHfConfigFile);
-    if (!model.moe.upcycle) {  // else the folder is of another, dense family
+    if (!model.moe.upcycle) {  // else the folder has another, dense family
       family = config::read_hf_config(e.config).family;
       e.original_tensors = hf::open_tensors(e.original);
     }
@@ -157,8 +157,8 @@ void add_tokenizer(const Exported& e, const ConvertOptions& options, hf::FolderO
   if (base::directory_exists(source)) folder.copies = companions(source);
   if (!e.original.empty() && !e.recipe.model.moe.upcycle) return with_generation_config(folder, {});
   if (e.original.empty()) std::erase_if(folder.copies, is_generation_config);  // of another model
-  const bool is_there =
-      e.recipe.data.tokenizer == "bytes" || base::file_exists(given) || base::directory_exists(given);
+  const bool is_there = tokenizer::names_byte_tokenizer(e.recipe.data.tokenizer) ||
+                        base::file_exists(given) || base::directory_exists(given);
   if (!base::directory_exists(source)) {
     auto texts = tokenizer_texts(e.recipe);
     if (texts.empty() && options.log)
@@ -210,7 +210,7 @@ std::string convert_model(const base::Path& from, const base::Path& to, const Co
   if (hf::is_own_checkpoint(from)) return export_model(from, to, options);
   const bool one_file = to.string().ends_with(".safetensors");
   require_target(to, options);
-  if (options.step) base::fail_user("--step applies to a run, and '{}' is none", from.string());
+  if (options.step) base::fail_user("--step applies to a run, which '{}' is not", from.string());
   const std::unique_ptr<hf::TensorSource> source = hf::open_tensors(from);
   hf::FolderOptions folder{.shard_bytes = options.shard_bytes};
   folder.dtype = [&](const TensorInfo& t) { return options.dtype.value_or(t.dtype); };
@@ -289,7 +289,7 @@ void write_logits(config::Recipe recipe, const std::vector<int32_t>& ids, const 
   const auto rows = static_cast<int64_t>(ids.size()), vocab = recipe.model.vocab;
   if (rows < 1) base::fail_user("no ids are given");
   for (const int32_t id : ids)
-    if (id < 0 || id >= vocab) base::fail_user("id {} is outside of the vocabulary of {}", id, vocab);
+    if (id < 0 || id >= vocab) base::fail_user("id {} is outside the vocabulary of {}", id, vocab);
   recipe.parallel = {};
   recipe.batch = {.global = 1, .micro = 1, .accumulation = 1};
   recipe.precision = config::Precision::of(recipe.precision.compute);

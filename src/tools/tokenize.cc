@@ -179,7 +179,7 @@ nlohmann::ordered_json describe_tokenizer(const tokenizer::Tokenizer& tokenizer)
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
     if (tokenizer.is_special(static_cast<int32_t>(id)))
       special.push_back({{"id", id}, {"token", tokenizer.token(static_cast<int32_t>(id))}});
-  return {{"type", tokenizer.name()}, {"vocab", tokenizer.vocab_size()}, {"special", special}};
+  return {{"type", to_string(tokenizer.kind())}, {"vocab", tokenizer.vocab_size()}, {"special", special}};
 }
 
 }  // namespace quintet::tools

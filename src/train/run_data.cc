@@ -443,7 +443,7 @@ data::MaskedTokens masked_tokens(const config::Recipe& recipe, const tokenizer::
                                  std::string_view stream) {
   if (recipe.model.family != config::Family::Bert) return {};
   const config::Mlm& mlm = recipe.data.mlm;
-  const bool is_bytes = tokenizer.name() == "bytes";
+  const bool is_bytes = tokenizer.kind() == tokenizer::Kind::Bytes;
   const auto mask = is_bytes ? std::optional(config::kByteMask) : tokenizer.id(mlm.mask);
   if (!mask)
     base::fail_user(

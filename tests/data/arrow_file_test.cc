@@ -30,7 +30,7 @@ std::vector<std::vector<int32_t>> documents_of(const Corpus& corpus) {
 // A tokenizer with as many ids as the golden token lists have.
 class WideBytes : public tokenizer::Tokenizer {
  public:
-  std::string_view name() const override { return "wide"; }
+  tokenizer::Kind kind() const override { return tokenizer::Kind::WordLevel; }
   int64_t vocab_size() const override { return 65536; }
   void encode(std::string_view text, std::vector<int32_t>& ids, bool) const override {
     for (const unsigned char c : text) ids.push_back(c);
