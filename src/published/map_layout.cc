@@ -38,8 +38,7 @@ void shard(const PublishedRun& row, const Source& source, int64_t dp, config::Pa
     p.zero = 3;
   else if (leading_number(f).value_or(0) > 0)
     p.zero = source.numbers_are_zero_3 ? 3 : 1;
-  // In a pipeline, torchtitan gathers parameters once per step and reduces gradients once.
-  if (p.zero == 3 && p.pp > 1 && row.collection() == "TT") p.zero = 1;
+  if (p.zero == 3 && p.pp > 1 && source.pipelines_gather_once) p.zero = 1;
   if (contains(f, "SHARD_GRAD_OP"))
     p.reshard_after_forward.kind = config::ReshardAfterForward::Kind::No;  // gathered once, for both passes
   int64_t group = number_after(f, "group").value_or(0);
@@ -153,8 +152,7 @@ void map_layout(const PublishedRun& row, const Source& source, config::Recipe& r
   if (p.cp > 1) p.cp_method = source.context;
   if (r.model.moe.experts > 0) {
     p.ep = row.ep.value_or(1);
-    // Megatron without folding also splits experts over the tensor ranks.
-    const bool folded = contains(row.source, "Folding") || row.collection() != "MPF";
+    const bool folded = contains(row.source, "Folding") || !source.experts_span_tensor;
     p.etp = folded || p.tp == 1 ? 1 : p.tp;
     if (p.ep == 1 && p.tp > 1) p.etp = p.tp;
     if (dp * p.cp * p.tp % (p.ep * p.etp) != 0) p.etp = 1;
@@ -204,7 +202,7 @@ void map_recompute(const PublishedRun& row, const Source& source, config::Recipe
   } else if (contains(words, "act")) {
     m.recompute = config::RecomputeKind::Selective;
     m.recompute_ops = {"activation"};
-  } else if (row.collection() == "FMS") {
+  } else if (source.selective_by_block) {
     m.recompute = config::RecomputeKind::Full;
     m.recompute_every = 2;
     notes.note("selective: every other block");

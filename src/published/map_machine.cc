@@ -61,9 +61,8 @@ hardware::Cluster map_cluster(const PublishedRun& row, const Source& source, Not
     }
   if (known == nullptr) throw Unmodelled(fmt::format("no accelerator '{}' in the catalogue", row.gpu));
   std::string_view name = known->accelerator;
-  // torchao's single-node H100 runs: its logs show the 96 GB part.
-  if (row.collection() == "AO" && name == "h100-sxm") {
-    name = "h100-96gb-500w";
+  if (!source.h100.empty() && name == "h100-sxm") {
+    name = source.h100;
     notes.note("H100 as the 96 GB part shown in the source's logs");
   }
   if (contains(row.gpu, "not named")) notes.missing("GPU not named: B200");
@@ -95,7 +94,8 @@ std::string map_stack(const PublishedRun& row, const Source& source) {
   if (stack == "torchtitan-compile" && contains(row.precision, "eager")) return "torchtitan";
   if (stack == "torchtitan-compile" && contains(row.precision, "rowwise")) return "torchtitan-rowwise";
   if (stack == "torchtitan-compile" && contains(row.precision, "asyncTP")) return "torchtitan-async-tp";
-  if (row.collection() == "DSV3" && contains(row.schedule, "DualPipe")) return "deepseek";
+  if (!source.dualpipe_stack.empty() && contains(row.schedule, "DualPipe"))
+    return std::string(source.dualpipe_stack);
   // Releases of Megatron-Bridge differ in whole features (CUDA graphs, fused dispatch): each is its own
   // stack.
   if (stack == "megatron-bridge") {

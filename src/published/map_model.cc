@@ -164,7 +164,7 @@ Model map_model(const PublishedRun& row, const Source& source, Notes& notes) {
   if (w.experts > 0) {
     m.moe.force_balance = true;  // no drops, no padding: the average load is simulated
   }
-  if (contains(row.model, "DeepSeek") && row.collection() == "MBR" && !contains(row.source, "w/o MTP")) {
+  if (contains(row.model, "DeepSeek") && source.deepseek_mtp && !contains(row.source, "w/o MTP")) {
     // One more block and one more matmul with the head: the work of three blocks.
     m.layers += 3;
     notes.note("multi-token prediction as three more blocks of equal work");
