@@ -17,13 +17,15 @@ namespace quintet::cli {
 namespace {
 
 // "reading [########------------] 40 %, 1.2 GiB of 3.0 GiB, 45 MB/s, 41 s left"
-std::string bar_of(std::string_view stage, int64_t done, int64_t total, int64_t first, double seconds) {
+std::string bar_of(prepare::Stage stage, int64_t done, int64_t total, int64_t first, double seconds) {
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
   const auto full = static_cast<size_t>(share * 20);
-  std::string line = fmt::format("{} [{}{}] {:.0f} %", stage, std::string(full, '#'),
-                                 std::string(20 - std::min<size_t>(20, full), '-'), 100 * share);
+  const bool reading = stage == prepare::Stage::Reading;
+  std::string line =
+      fmt::format("{} [{}{}] {:.0f} %", reading ? "reading" : "joining", std::string(full, '#'),
+                  std::string(20 - std::min<size_t>(20, full), '-'), 100 * share);
   const double rate = static_cast<double>(done - first) / std::max(seconds, 1e-3);
-  if (stage == "reading" && rate > 0)
+  if (reading && rate > 0)
     line += fmt::format(", {} of {}, {:.0f} MB/s, {:.0f} s left", base::human_bytes(done),
                         base::human_bytes(total), rate / 1e6, static_cast<double>(total - done) / rate);
   return line;
@@ -62,7 +64,7 @@ int prepare_action(prepare::Options options) {
   observe::Console& console = observe::Console::standard_error();
   const int64_t begin = base::now_ns();
   std::optional<int64_t> first;  // bytes that an earlier run had read
-  options.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+  options.progress = [&](prepare::Stage stage, int64_t done, int64_t total) {
     if (!first) first = done;
     console.set_live(bar_of(stage, done, total, *first, base::seconds_since(begin)));
   };

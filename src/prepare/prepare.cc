@@ -183,7 +183,7 @@ class Work {
   nlohmann::ordered_json join(const std::vector<ShardRecord>& shards, const nlohmann::ordered_json& plan) {
     const Shards records(folder_, static_cast<int64_t>(shards.size()), width_, parts_);
     const SortSpace space{folder_, options_.memory};
-    report("joining", 0, records.records());
+    report(Stage::Joining, 0, records.records());
     DropList exact, near;
     if (parts_.keys)
       exact = find_exact(
@@ -200,7 +200,7 @@ class Work {
     int64_t done = 0;
     records.for_each(skip_exact, skip_near, [&](const RecordView& record) {
       joined.add(record);
-      if (++done % (1 << 16) == 0) report("joining", done, kept);
+      if (++done % (1 << 16) == 0) report(Stage::Joining, done, kept);
     });
     base::AtomicFile idx(options_.out / "tokens.idx");
     data::write_megatron_index(idx, width_, joined.lengths.documents(),
@@ -270,7 +270,7 @@ class Work {
         counts.too_short, counts.too_long, base::counted(counts.binary, "binary file"), first));
   }
 
-  void report(std::string_view stage, int64_t done, int64_t total) const {
+  void report(Stage stage, int64_t done, int64_t total) const {
     if (options_.progress) options_.progress(stage, done, total);
   }
 
@@ -300,7 +300,7 @@ class Work {
         writing.get();  // a damaged record comes before what cannot be read after it
         throw;
       }
-      report("reading", now.consumed, total_);
+      report(Stage::Reading, now.consumed, total_);
       if (now.ends_shard) break;
     }
     writing.get();
@@ -439,7 +439,7 @@ class Work {
     nlohmann::ordered_json m = {{"format", "megatron"},
                                 {"tokenizer",
                                  {{"path", options_.tokenizer},
-                                  {"type", tokenizer.name()},
+                                  {"type", to_string(tokenizer.kind())},
                                   {"vocab", tokenizer.vocab_size()},
                                   {"xxh3", tokenizer::fingerprint(options_.tokenizer)},
                                   {"tokens", tokenizer::vocabulary_hash(tokenizer)}}}};

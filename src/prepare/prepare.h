@@ -34,6 +34,11 @@ struct ChatInput {
   bool split_turns = false;  // one document for each message of the assistant, which alone is trained
 };
 
+enum class Stage : uint8_t {
+  Reading,  // inputs to shards
+  Joining,  // shards to token files
+};
+
 struct Options {
   std::vector<std::string> inputs;  // files and folders, as data.path has them
   std::string tokenizer;
@@ -52,8 +57,8 @@ struct Options {
   int threads = 1;
   int64_t memory = int64_t{1} << 30;         // bytes to sort in; does not change the result
   int64_t shard_bytes = int64_t{256} << 20;  // of decompressed input
-  // Called now and then; `stage` is "reading" (bytes of input), "joining" (shards).
-  std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
+  // Called now and then, with bytes of input (Reading) or records (Joining).
+  std::function<void(Stage stage, int64_t done, int64_t total)> progress;
 };
 
 struct Prepared {

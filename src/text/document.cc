@@ -9,19 +9,25 @@
 #include "base/printable.h"
 
 namespace quintet::text {
-namespace {
 
 template <class T>
-bool holds(const T& a, std::string_view op, const T& b) {
-  if (op == "=") return a == b;
-  if (op == "!=") return a != b;
-  if (op == "<") return a < b;
-  if (op == "<=") return a <= b;
-  if (op == ">") return a > b;
-  return a >= b;
+bool Condition::holds(const T& value, const T& limit) const {
+  switch (comparison_) {
+    case Comparison::Equal:
+      return value == limit;
+    case Comparison::NotEqual:
+      return value != limit;
+    case Comparison::Less:
+      return value < limit;
+    case Comparison::AtMost:
+      return value <= limit;
+    case Comparison::Greater:
+      return value > limit;
+    case Comparison::AtLeast:
+      return value >= limit;
+  }
+  base::fail_internal("no such comparison");
 }
-
-}  // namespace
 
 Condition::Condition(std::string_view spelled) {
   const size_t at = spelled.find_first_of("=!<>");
@@ -40,8 +46,20 @@ Condition::Condition(std::string_view spelled) {
                                            : s.substr(begin, s.find_last_not_of(' ') + 1 - begin);
   };
   field_ = trimmed(spelled.substr(0, at));
-  op_ = spelled.substr(at, two ? 2 : 1);
-  word_ = trimmed(spelled.substr(at + op_.size()));
+  switch (spelled[at]) {
+    case '=':
+      comparison_ = Comparison::Equal;
+      break;
+    case '!':
+      comparison_ = Comparison::NotEqual;
+      break;
+    case '<':
+      comparison_ = two ? Comparison::AtMost : Comparison::Less;
+      break;
+    default:
+      comparison_ = two ? Comparison::AtLeast : Comparison::Greater;
+  }
+  word_ = trimmed(spelled.substr(at + (two ? 2 : 1)));
   if (field_.empty() || word_.empty()) fail();
   const auto [end, error] = std::from_chars(word_.data(), word_.data() + word_.size(), number_);
   is_number_ = error == std::errc() && end == word_.data() + word_.size();
@@ -50,9 +68,9 @@ Condition::Condition(std::string_view spelled) {
 bool Condition::matches(const nlohmann::json& object) const {
   const auto* value = value_at(object, field_);
   if (value == nullptr) return false;
-  if (is_number_ && value->is_number()) return holds(value->get<double>(), op_, number_);
-  if (value->is_string()) return holds(value->get_ref<const std::string&>(), op_, word_);
-  if (value->is_boolean()) return holds<std::string>(value->get<bool>() ? "true" : "false", op_, word_);
+  if (is_number_ && value->is_number()) return holds(value->get<double>(), number_);
+  if (value->is_string()) return holds(value->get_ref<const std::string&>(), word_);
+  if (value->is_boolean()) return holds<std::string>(value->get<bool>() ? "true" : "false", word_);
   return false;
 }
 
@@ -97,7 +115,7 @@ std::vector<double> numbers_of(const nlohmann::json& object, const std::vector<s
   for (const std::string& field : fields) {
     const nlohmann::json* value = value_at(object, field);
     if (value == nullptr || !value->is_number())
-      base::fail_user("{} in the field \"{}\", whose numbers are asked for",
+      base::fail_user("{} in the field \"{}\", which must hold a number",
                       value == nullptr ? "nothing" : "no number", base::printable(field));
     numbers.push_back(value->get<double>());
   }

@@ -21,7 +21,12 @@ class Condition {
   const std::string& field() const { return field_; }
 
  private:
-  std::string field_, op_, word_;
+  enum class Comparison : uint8_t { Equal, NotEqual, Less, AtMost, Greater, AtLeast };
+  template <class T>
+  bool holds(const T& value, const T& limit) const;
+
+  std::string field_, word_;
+  Comparison comparison_ = Comparison::Equal;
   bool is_number_ = false;
   double number_ = 0;
 };

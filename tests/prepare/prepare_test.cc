@@ -112,7 +112,7 @@ TEST_F(Prepare, ContinuesAfterAnInterruptionAtEveryShard) {
   for (int64_t kill = 1; kill <= shards + 1; ++kill) {
     o.overwrite = true;
     int64_t calls = 0;
-    o.progress = [&](std::string_view, int64_t, int64_t) {
+    o.progress = [&](prepare::Stage, int64_t, int64_t) {
       if (++calls == kill) throw std::runtime_error("killed");
     };
     EXPECT_THROW(prepare(o), std::runtime_error);

@@ -314,7 +314,7 @@ TEST_F(PrepareChat, ContinuesAfterAnInterruptionAtEveryShard) {
   for (int64_t kill = 1; kill <= 4; ++kill) {
     Options o = whole;
     int64_t calls = 0;
-    o.progress = [&](std::string_view, int64_t, int64_t) {
+    o.progress = [&](prepare::Stage, int64_t, int64_t) {
       if (++calls == kill) throw std::runtime_error("killed");
     };
     EXPECT_THROW(prepare::prepare(o), std::runtime_error);
