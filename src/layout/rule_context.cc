@@ -120,12 +120,9 @@ const Context& RuleContext::context_of(const Node& node) const {
 }
 
 std::optional<int> RuleContext::split_of(const Divided& d) const {
-  const Node& node = d.node;
-  const bool dw = node.op == &graph::kLinearDw;
-  if (splits_.empty() || (!dw && node.op != &graph::kLinear && node.op != &graph::kLinearDx)) return {};
-  const auto split = splits_.find(dw ? node.outputs[0] : node.inputs[1]);
+  const auto split = splits_.empty() ? splits_.end() : splits_.find(weight_of_linear(d.node));
   if (split == splits_.end()) return {};
-  return split_direction(node, d.in, d.out, split->second);
+  return split_direction(d.node, d.in, d.out, split->second);
 }
 
 Divided RuleContext::divide(const Node& node) const {

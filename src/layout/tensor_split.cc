@@ -30,7 +30,7 @@ const Node* reader_of(const graph::Graph& g, ValueId weight) {
 
 int produced_dims(const graph::Graph& g, ValueId weight) {
   const Node* reader = reader_of(g, weight);
-  QUINTET_CHECK(reader != nullptr, "{} is no weight of a linear layer", g.value(weight).name);
+  QUINTET_CHECK(reader != nullptr, "{} is not the weight of a linear layer", g.value(weight).name);
   return g.type(reader->outputs[0]).num_dims() - 1;
 }
 
@@ -65,8 +65,8 @@ std::map<ValueId, TensorSplit> tensor_splits(const graph::Graph& g, const Layout
   for (const TensorOverride& o : layout.tensor_overrides)
     if (trains && idle.contains(o.match) && !used.contains(o.match))
       base::fail_user(
-          "{}: \"{}\" matches no weight of a linear layer inside a block; only those can be divided "
-          "otherwise than by their dims",
+          "{}: \"{}\" matches no weight of a linear layer inside a block, and other weights "
+          "are divided as their dims say",
           o.key, o.match);
   return splits;
 }
@@ -75,6 +75,11 @@ AtomList split_atoms(const Layout& layout, graph::Dim key, bool divided) {
   const AtomList rest = without(layout.atoms(key), layout.tensor);
   if (!divided) return rest;
   return concat(rest, key == graph::Dim::KvHeads ? layout.atoms(key) : layout.tensor);
+}
+
+ValueId weight_of_linear(const Node& node) {
+  if (node.op == &graph::kLinear || node.op == &graph::kLinearDx) return node.inputs[1];
+  return node.op == &graph::kLinearDw ? node.outputs[0] : ValueId();
 }
 
 int split_direction(const Node& node, const std::vector<graph::Type>& in, const std::vector<graph::Type>& out,
