@@ -158,7 +158,7 @@ TEST(Print, JsonHoldsTheSameValues) {
       parse(kGood, {"parallel.reshard_after_forward=2",
                     "optimizer.groups=[{match='a*', name='lion', lr=1}, {match='b', update=false}]"});
   const nlohmann::json j = nlohmann::json::parse(to_json(r));
-  EXPECT_EQ(j["name"], "good");
+  EXPECT_EQ(j["name"], "example");
   EXPECT_EQ(j["model"]["preset"], "llama-tiny");
   EXPECT_EQ(j["model"]["family"], "llama");
   EXPECT_EQ(j["model"]["rope_scaling"]["kind"], "none");

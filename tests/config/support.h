@@ -4,30 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "config/codes.h"
 #include "config/parse.h"
 
 namespace quintet::config {
 
 // A legal recipe; tests break it with overrides.
-inline const std::string kGood = R"(
-name = "good"
-[model]
-preset = "llama-tiny"
-[data]
-path = "text"
-seq_len = 64
-[batch]
-global = 16
-micro = 2
-[parallel]
-dp_shard = 4
-zero = 3
-tp = 2
-[optimizer]
-lr = 1e-3
-[run]
-steps = 100
-)";
+inline const std::string kGood = "\n" + std::string(example_recipe());
 
 // Problems of kGood under the overrides; empty when it is accepted.
 inline std::vector<Problem> problems_with(const std::vector<std::string>& overrides,

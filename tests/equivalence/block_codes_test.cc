@@ -4,6 +4,7 @@
 #include "compiler/compile.h"
 #include "config/names.h"
 #include "equivalence/checks.h"
+#include "equivalence/code_places.h"
 #include "graph/fp8_ops.h"
 #include "train/fp8_report.h"
 
@@ -31,24 +32,8 @@ Recipe block_recipe(LinearKind linear, base::DType compute) {
   return r;
 }
 
-struct Place {
-  const char* name;
-  void (*set)(Recipe& r);
-};
-const Place kPlaces[] = {
-    {"ddp", [](Recipe& r) { r.parallel.dp_replicate = 2; }},
-    {"zero 2", [](Recipe& r) { r.parallel.dp_shard = 2, r.parallel.zero = 2; }},
-    {"zero 3", [](Recipe& r) { r.parallel.dp_shard = 3, r.parallel.zero = 3; }},
-    {"hsdp", [](Recipe& r) { r.parallel.dp_replicate = 2, r.parallel.dp_shard = 2, r.parallel.zero = 3; }},
-    {"tp", [](Recipe& r) { r.parallel.tp = 2; }},
-    {"sp", [](Recipe& r) { r.parallel.tp = 2, r.parallel.sequence_parallel = true; }},
-    {"fewer KV heads than tp", [](Recipe& r) { r.model.kv_heads = 1, r.parallel.tp = 2; }},
-    {"ring", [](Recipe& r) { r.parallel.cp = 2, r.parallel.cp_method = config::ContextMethod::Ring; }},
-    {"ulysses", [](Recipe& r) { r.parallel.cp = 2, r.parallel.cp_method = config::ContextMethod::Ulysses; }},
-    {"pp", [](Recipe& r) { r.parallel.pp = 2, r.parallel.schedule = "1f1b"; }},
-    {"pp with a split backward pass",
-     [](Recipe& r) { r.parallel.pp = 2, r.parallel.schedule = "zb-h1", r.model.tied = true; }},
-};
+const std::vector<Place> kPlaces =
+    code_places({{"fewer KV heads than tp", [](Recipe& r) { r.model.kv_heads = 1, r.parallel.tp = 2; }}});
 
 Recipe placed(Recipe r, const Place& place) {
   place.set(r);
