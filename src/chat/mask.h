@@ -2,7 +2,7 @@
 //
 // Ids are always those of the whole rendered text, as transformers gives them. Trained are the tokens that
 // overlap a trained part of the text: what `generation` blocks wrote, or, where the template has none, what a
-// rendering has more after a message of the assistant than before it (with the generation prompt).
+// rendering gains with a message of the assistant (compared with the generation prompt before it).
 #pragma once
 
 #include <cstdint>

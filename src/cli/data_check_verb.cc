@@ -37,7 +37,7 @@ Verb add_data_check(CLI::App& data) {
       "compare every id of token files with a tokenizer, and leave checksums beside files that have none");
   check->add_option("PATH", o->inputs, ".bin (with or without .idx), .npy, prepared data, folders of them")
       ->required();
-  check->add_option("--tokenizer", o->tokenizer, "what the ids are of; \"bytes\" for bytes")
+  check->add_option("--tokenizer", o->tokenizer, "what the ids were made with; \"bytes\" for bytes")
       ->type_name("T")
       ->required();
   check->add_option("--threads", o->threads, "threads that read; all cores when not given")

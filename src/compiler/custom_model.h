@@ -46,7 +46,7 @@ class ModelFn {
 };
 
 // The [model] section of a recipe whose model is `model`: family custom, with the blocks, the vocabulary and
-// the dims that its graph has. Sequences are of `seq_len` tokens.
+// the dims that its graph has. Sequences have `seq_len` tokens.
 config::Model custom_model(const ModelFn& model, int64_t seq_len);
 
 }  // namespace quintet::compiler

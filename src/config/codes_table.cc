@@ -19,7 +19,7 @@ constexpr ProblemCode kCodes[] = {
      "lists all keys.",
      "parallel.tensor_parallel=2", ""},
     {"Q1011", "values have the type of their key",
-     "The value has another type than the key takes: a string for a number, or a word that is none of the "
+     "The value has another type than the key takes: a string for a number, or a word other than the "
      "allowed ones.",
      "model.layers=\"four\"", "model.layers=4"},
     {"Q1012", "numbers are within limits",

@@ -26,7 +26,7 @@ inline constexpr const char* kIntervalWords =
 
 // "90s", "10min", "2h", "200 steps", "auto". Empty for anything else and for more than 2^30 seconds or steps.
 std::optional<SaveInterval> parse_interval(std::string_view text);
-// For a value in a recipe that is none, as it would be written there: the nearest one. "1.5min": "90s" with
+// The nearest legal value to a wrong one in a recipe, as it would be written there. "1.5min": "90s" with
 // quotes, "1h30min": "90min", "-3": 0, "automatic": "auto".
 std::string nearest_interval(std::string_view text);
 // "200 steps", "10min" (the largest unit that fits exactly), "auto".

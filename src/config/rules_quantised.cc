@@ -20,19 +20,19 @@ void fp8_needs_bf16(const Recipe& r, const Fail& fail) {
   if (emulates && r.run.device != DeviceKind::Cuda) return;
   fail("precision.linear",
        fmt::format("{} requires precision.compute = \"bf16\", got \"{}\"{}", linear_text(r),
-                   name_of(p.compute), emulates ? ": f32 and f64 emulate fp8, on CPUs only" : ""),
+                   name_of(p.compute), emulates ? ": f32 and f64 emulate fp8, only on CPUs" : ""),
        "\"compute\"");
 }
 
 void blocks_of_32_need_cpus(const Recipe& r, const Fail& fail) {
   if (r.precision.linear == LinearKind::Mxfp8 && r.run.device == DeviceKind::Cuda)
     fail("precision.linear",
-         fmt::format("{} is emulated on CPUs only: GPUs before Blackwell have no matmuls of it",
+         fmt::format("{} is emulated only on CPUs: GPUs before Blackwell have no matmuls of it",
                      linear_text(r)),
          "\"fp8-block\"");
 }
 
-// Every layout has the same blocks: a rank holds whole ones, and those along token rows are of one sequence.
+// Every layout has the same blocks: a rank holds whole ones, and one along token rows is inside a sequence.
 void ranks_hold_whole_blocks(const Recipe& r, const Fail& fail) {
   const int64_t block = code_block(r.precision.linear);
   if (block == 0) return;

@@ -14,7 +14,7 @@
 
 namespace quintet::data {
 
-// The corpus at `path` (a prefix or either file) if it is of another system; nothing if it is not. These
+// The corpus at `path` (a prefix or either file) if another system wrote it; nothing otherwise. These
 // files do not say how many ids there are: `vocab` is what the tokenizer has, and a token beyond it is an
 // error when it is read. A `<prefix>.mask` next to Megatron's pair has the trained flags.
 std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab);

@@ -9,7 +9,7 @@
 // With several parts, a stream has every document of one part only, and a set of the run takes its samples
 // from all of them in turn (data/mixture.h): a rank tokenises the parts that it trains on.
 //
-// Any position can be asked for at any time. What is behind the windows that are held is made again from the
+// Any position can be asked for at any time. What precedes the windows that are held is made again from the
 // nearest cursor, which a checkpoint keeps, so that a run continues without reading what it has seen.
 #pragma once
 

@@ -43,7 +43,7 @@ struct Source {
   int64_t load(train::Rank& rank) const;
 };
 
-// UserError for anything that is none of these, with what is missing.
+// UserError for anything else, with what is missing.
 Source open_source(const base::Path& path, const SourceOptions& options);
 
 }  // namespace quintet::generate

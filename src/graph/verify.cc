@@ -141,7 +141,7 @@ class Verifier {
 
   void check_result(std::string_view what, ValueId id) {
     if (id.valid() && (!exists(id) || definition_[id.index()] < 0))
-      fail("{} %{} is given by no node", what, id);
+      fail("{} %{} is computed by no node", what, id);
   }
 
   void check_param(const Param& p) {
@@ -152,7 +152,7 @@ class Verifier {
       fail("parameter {} is frozen, yet has a gradient %{}", v.name, p.grads[0]);
     for (const ValueId id : p.grads) {
       if (!exists(id) || definition_[id.index()] < 0)
-        fail("parameter {}: gradient %{} is given by no node", v.name, id);
+        fail("parameter {}: gradient %{} is computed by no node", v.name, id);
       if (!local_ && graph_.type(id).dims != v.type.dims)
         fail("parameter {}: gradient %{} must have the dims of {}, is {}", v.name, id, to_string(v.type),
              to_string(graph_.type(id)));

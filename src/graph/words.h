@@ -41,7 +41,7 @@ template <class E>
 std::pair<std::string, AttrValue> word(E value) {
   return {std::string(Words<E>::kAttr), std::string(Words<E>::kList[static_cast<size_t>(value)])};
 }
-// Empty for a word that is none of them.
+// Empty for any other word.
 template <class E>
 std::optional<E> find_choice(const Attrs& attrs) {
   const std::string& text = attrs.text(Words<E>::kAttr);
@@ -53,7 +53,7 @@ std::optional<E> find_choice(const Attrs& attrs) {
 template <class E>
 E choice(const Attrs& attrs) {
   const std::optional<E> found = find_choice<E>(attrs);
-  QUINTET_CHECK(found, "\"{}\" is no word of the attribute {}", attrs.text(Words<E>::kAttr), Words<E>::kAttr);
+  QUINTET_CHECK(found, "\"{}\" is not a value of attribute {}", attrs.text(Words<E>::kAttr), Words<E>::kAttr);
   return *found;
 }
 

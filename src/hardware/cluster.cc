@@ -174,8 +174,9 @@ class Phrase {
 
   void set_link(const Link& link, Cluster& cluster, std::optional<int> ports) {
     if (ports && link.kind != LinkKind::Network)
-      fail(fmt::format("'{} {}': a number of ports applies only to links between nodes; {} is of kind {}",
-                       *ports, link.name, link.name, to_string(link.kind)));
+      fail(fmt::format(
+          "'{} {}': a number of ports applies only to links between nodes; {} is a link of kind {}", *ports,
+          link.name, link.name, to_string(link.kind)));
     if (ports && *ports < 1) fail(fmt::format("'{} {}': a node has at least one port", *ports, link.name));
     std::string& before = links_[static_cast<size_t>(link.kind)];
     if (!before.empty())

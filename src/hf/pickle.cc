@@ -52,7 +52,7 @@ class Pickle::Machine {
     if (!text.empty() && text.back() == 'L') text.remove_suffix(1);
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) fail("a number that is none");
+    if (error != std::errc() || end != text.data() + text.size()) fail("a number that is not one");
     return value;
   }
 

@@ -31,7 +31,7 @@ Axis axis_of(config::MeshAxis axis) {
     case config::MeshAxis::Ep:
       break;
   }
-  base::fail_internal("ep is no axis of the mesh");
+  base::fail_internal("ep is not an axis of the mesh");
 }
 
 // The ranks in order, split where a dim uses only a part of an axis (config/mesh_cuts.h).

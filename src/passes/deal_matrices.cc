@@ -43,7 +43,7 @@ Side side_of(const Segment& s, int begin, int end) {
   return side;
 }
 
-// All that one kind of window has: ranks, and where several pipeline ranks update a group alike, that group.
+// What windows of one kind share: ranks, and where several pipeline ranks update a group alike, that group.
 struct Key {
   AtomList copies, pieces;
   int shared = -1;

@@ -309,7 +309,7 @@ class Quantize {
     });
   }
 
-  // A weight's codes are made outside of the head's row group: once, not for every chunk.
+  // A weight's codes are made outside the head's row group: once, not for every chunk.
   void linear(const Node& n) {
     const ValueId x = n.inputs[0], w = n.inputs[1];
     const Chosen& c = chosen_.at(w);

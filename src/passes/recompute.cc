@@ -87,7 +87,7 @@ void require_matches(const Graph& graph, const config::Memory& policy, const Mar
       if (!found)
         base::fail_user(
             "memory.recompute_layers: \"{}\" matches no weight of an op that can be recomputed in "
-            "block{} {}; weights are called as in \"blocks.0.ffn.up.weight\"",
+            "block{} {}; weights are named like \"blocks.0.ffn.up.weight\"",
             word, entry.layers.size() == 1 ? "" : "s", config::layer_ranges_text(entry.layers));
     }
 }

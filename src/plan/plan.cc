@@ -48,7 +48,7 @@ void add_notes(Report& report) {
   const config::Recipe& r = report.recipe;
   const Assumptions& a = report.assumptions;
   if (r.precision.linear == config::LinearKind::Mxfp8 && !a.cluster.accelerator.is_cpu())
-    report.notes.push_back("plan-only: precision.linear = \"mxfp8\" runs on CPUs only");
+    report.notes.push_back("plan-only: precision.linear = \"mxfp8\" runs only on CPUs");
   if (a.matmul && *a.matmul != sim::arithmetic_of(r.precision.compute))
     report.notes.push_back(fmt::format("plan-only: block matmuls in {}; the engine runs them in {}",
                                        to_string(*a.matmul), base::to_string(r.precision.compute)));
@@ -178,7 +178,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.warnings = layout_warnings(recipe.parallel, assumptions.cluster);
   if (recipe.model.family == config::Family::Bert && !assumptions.cluster.accelerator.is_cpu())
     report.warnings.push_back(
-        "model.family = \"bert\" runs on CPUs only so far: no GPU can run this plan yet");
+        "model.family = \"bert\" runs only on CPUs so far: no GPU can run this plan yet");
   if (assumptions.verify)
     for (std::string& warning : group_warnings(report)) report.warnings.push_back(std::move(warning));
   report.notes.assign(remarks.begin(), remarks.end());

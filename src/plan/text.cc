@@ -110,7 +110,7 @@ class Page {
                                 p.chunks > 1 ? fmt::format(" with {} chunks", p.chunks) : "")
                   : "");
     if (!r.batch.ramp.empty())
-      line("  ramp      {}; memory and times are of the full batch", config::ramp_text(r));
+      line("  ramp      {}; memory and times apply to the full batch", config::ramp_text(r));
   }
 
   void checkpoint() {

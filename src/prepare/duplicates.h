@@ -40,7 +40,7 @@ DropList find_exact(int64_t documents, const std::function<base::Hash(int64_t)>&
                     const SortSpace& space);
 
 // A document whose estimated similarity to an earlier one is at least `threshold`. Compared are documents
-// that share a band; in a group that shares one, each with the first kSeeds that are not alike. Documents in
+// that share a band; in a group that shares one, each with the first kSeeds that differ. Documents in
 // `skip` are left out.
 inline constexpr size_t kSeeds = 16;
 using SignatureOf = std::function<std::span<const uint32_t, kHashes>(int64_t)>;

@@ -14,7 +14,7 @@ int64_t checkpoint_bytes(const std::vector<graph::StateDecl>& states);
 // The states that a rank has in its memory, replicated ones included, with the padding between parameters.
 int64_t saved_bytes(const Program& program);
 
-// What the ranks of one pipeline place save; `groups` are theirs, and `program` is of one of them.
+// What the ranks of one pipeline place save; `groups` are theirs, and `program` is that of any of them.
 struct SavedByClass {
   layout::SavedShare::Bytes most;  // of the rank that saves most
   int64_t frozen_files = 0;        // ranks that save tensors that are never updated

@@ -324,11 +324,10 @@ class RunPage {
           rows, {1, 2});
     }
     if (body.empty()) return;
-    out_ +=
-        card("Communication",
-             "what ranks sent; waiting is time beyond the quickest call of the same size; bandwidths are of "
-             "the time without waiting",
-             body);
+    out_ += card("Communication",
+                 "what ranks sent; waiting is time beyond the quickest call of the same size; bandwidths "
+                 "exclude waiting",
+                 body);
   }
 
   std::string memory_of(size_t index, const std::function<size_t(const std::string&)>& ink) const {

@@ -55,7 +55,7 @@ void Bpe::read_vocabulary(const Json& description) {
     base::fail_user("tokenizer file: model.vocab is not an object of tokens and ids");
   for (const auto& [token, id] : found->items()) {
     const auto number = json_as<int32_t>(id, "an id of model.vocab");
-    // A spelling that is none of bytes is an added token's; no merge makes it.
+    // A spelling that stands for no bytes is an added token's; no merge makes it.
     vocabulary_.add(byte_level_ ? bytes_of_spelling(token).value_or(token) : token, number);
   }
 }

@@ -10,7 +10,7 @@
 
 namespace quintet::tokenizer {
 
-// Whether no text leads a lookup outside of these bytes: the length of the trie, the trie, the replacements.
+// Whether no text leads a lookup outside these bytes: the length of the trie, the trie, the replacements.
 bool is_sound_charsmap(std::string_view bytes);
 
 class CharsMap {

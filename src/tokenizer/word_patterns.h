@@ -18,9 +18,10 @@ struct WordPattern {
   bool any_prefix =
       false;       // a character other than a letter, number or line break may precede letters; else a space
   int digits = 0;  // most digits in a piece; 0: any number, after an optional space
-  bool slash_tail = false;   // line breaks, or slashes too, belong to the punctuation before them
-  bool line_breaks = false;  // white space that ends in line breaks is a piece; else all white space is alike
-  bool whole_tail = false;   // white space at the end of the text is one piece
+  bool slash_tail = false;  // line breaks, or slashes too, belong to the punctuation before them
+  bool line_breaks =
+      false;  // white space that ends in line breaks is a piece; else all white space is treated alike
+  bool whole_tail = false;  // white space at the end of the text is one piece
 };
 
 // The pattern that equals this expression, if it is a known one: GPT-2, Llama 3, Qwen, GPT-4 (cl100k),

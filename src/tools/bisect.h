@@ -9,7 +9,7 @@
 // The first departure in the order of the program is the faulty op: what it reads is equal. Values are not
 // compared that are in another order in every layout (rows by expert), or that exist for a chunk of rows
 // only; a fault there is reported at the first op that follows, with the list of ops between. Where all
-// values of the micro-batches agree, the departure is outside of them: reductions of gradients, clipping,
+// values of the micro-batches agree, the departure is outside them: reductions of gradients, clipping,
 // updates. These are found by the comparison of verify.h, and reported as the kind of work between the last
 // value that agrees and the first that does not.
 //

@@ -98,8 +98,8 @@ class Checker {
   base::Path write_sums(const base::Path& file, const data::Corpus& corpus, int32_t largest) const {
     base::Path path = prefix_of(file).string() + ".json";
     if (base::file_exists(path))
-      base::fail_user("'{}' is in the place of the checksums of '{}', and has none: move it away",
-                      path.string(), file.string());
+      base::fail_user("'{}' is where the checksums of '{}' belong, but has none: move it away", path.string(),
+                      file.string());
     nlohmann::ordered_json json = {
         {"checked_by", "quintet data check"},
         {"tokens", corpus.tokens()},

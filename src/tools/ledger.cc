@@ -331,7 +331,7 @@ std::string proof_text(const DataLedger& ledger, const StepLedger& step) {
   if (!step.hash.empty())
     return fmt::format("its tokens and labels have the hash of what the ranks loaded, {}", step.hash);
   return ledger.is_proven()
-             ? "the data have the run's fingerprints, which are of all their bytes"
+             ? "the data have the run's fingerprints, which cover all their bytes"
              : "the data have the run's sizes, and its bytes where the fingerprints sample them: "
                "a change of equal length elsewhere does not show";
 }

@@ -32,7 +32,7 @@ std::vector<base::Path> names_in(const base::Path& folder) {
   }
 }
 
-// The step of the newest checkpoint in a run folder, if that is of the run.
+// The step of the newest checkpoint in a run folder, if it belongs to the run.
 std::optional<int64_t> step_of_run(const RunFolder& folder, const std::string& run_dir) {
   try {
     const auto newest = checkpoint::Store(folder.path() / checkpoint::kStoreFolder).newest();

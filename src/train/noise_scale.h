@@ -29,7 +29,7 @@ class NoiseScale {
   // In tokens. A single estimate may be negative or huge: it is a ratio of differences.
   double tokens() const { return variance_ / squared_; }
 
-  // The sums behind the averages, for saving and continuing.
+  // The sums that the averages come from, for saving and continuing.
   struct Sums {
     int64_t estimates = 0;
     double variance = 0, squared = 0, weight = 0;

@@ -158,16 +158,16 @@ void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOpti
         "this recipe cannot continue {} exactly:{}\n{}. --fresh starts over, and replaces the run",
         folder.string(), refused, "Restore the recipe: " + position);
   const std::string other = other_model ? other_parameter(recipe, manifest) : std::string();
-  const std::string nevertheless =
-      other.empty() ? "continue nevertheless with" + keys
-                    : fmt::format(
-                          "start a new run with those weights that fit (--run-dir NEW --from {} "
-                          "--weights-only --load 'PATTERN=fresh': {})",
-                          folder.string(), other);
+  const std::string anyway = other.empty()
+                                 ? "continue anyway with" + keys
+                                 : fmt::format(
+                                       "start a new run with those weights that fit (--run-dir NEW --from {} "
+                                       "--weights-only --load 'PATTERN=fresh': {})",
+                                       folder.string(), other);
   base::fail_user(
       "this recipe cannot continue {} exactly:{}\nRestore the recipe, {}, or start over with --fresh, which "
       "replaces the run",
-      folder.string(), refused, nevertheless);
+      folder.string(), refused, anyway);
 }
 
 // Weights belong to the tokens that their rows stand for.
@@ -179,7 +179,7 @@ void require_same_tokens(const Recipe& recipe, const std::string& saved_hash, co
   base::fail_user(
       "data.tokenizer = \"{}\" is the tokenizer of another model: its tokens ({}) are not those that {} was "
       "trained with ({}, from \"{}\"), so its embeddings would be read under other ids. Use that tokenizer, "
-      "or continue nevertheless with --allow data.tokenizer",
+      "or continue anyway with --allow data.tokenizer",
       recipe.data.tokenizer, now, folder.string(), saved_hash, saved_path);
 }
 
@@ -195,7 +195,7 @@ void require_tokens_of_folder(const Recipe& recipe, const StartOptions& options)
   base::fail_user(
       "data.tokenizer = \"{}\" is the tokenizer of another model: id {} is {} there and '{}' in the folder "
       "of model.hf, '{}', so its embeddings would be read under other ids. Leave data.tokenizer out, or "
-      "train nevertheless with --allow data.tokenizer",
+      "train anyway with --allow data.tokenizer",
       recipe.data.tokenizer, *other,
       *other < ours->vocab_size() ? fmt::format("'{}'", base::printable(ours->token(*other))) : "not a token",
       base::printable(theirs->token(*other)), recipe.model.hf);
@@ -538,7 +538,7 @@ void require_same_data(const Start& start, const DataIdentity& now) {
   if (now == saved) return;
   base::fail_user(
       "the data have changed since {} was saved: now {} tokens in {} ({}), then {} in {} ({}). Restore "
-      "them, continue nevertheless with --allow data.path, or start over with --fresh, which replaces the "
+      "them, continue anyway with --allow data.path, or start over with --fresh, which replaces the "
       "run",
       start.checkpoint.string(), base::thousands(now.tokens), base::counted(now.documents, "document"),
       now.fingerprint, base::thousands(saved.tokens), base::counted(saved.documents, "document"),

@@ -36,8 +36,8 @@ int64_t first_sample(const SafetensorsFile& file, const std::string& path) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    base::fail_user("data.routes: '{}': {} is \"{}\", expected a whole number from 0 on", path, kFirstSample,
-                    text);
+    base::fail_user("data.routes: '{}': {} is \"{}\", expected a whole number of at least 0", path,
+                    kFirstSample, text);
   return value;
 }
 

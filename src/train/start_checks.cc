@@ -154,8 +154,9 @@ void require_whole_state(const Start& start, const std::vector<std::string>& uns
                          bool other_settings) {
   const std::string file = (start.checkpoint / checkpoint::kManifestFile).string();
   if (!unset.empty() && !other_settings)
-    base::fail_user("'{}' is damaged or of another program: it has no usable value of the state {}", file,
-                    fmt::join(unset, ", "));
+    base::fail_user(
+        "'{}' is damaged or was written by another program: it has no usable value of the state {}", file,
+        fmt::join(unset, ", "));
   if (start.check_data && start.state->sequences != sequences)
     base::fail_user("'{}' contradicts itself: {} sequences after step {}, where this recipe has read {}",
                     file, start.state->sequences, start.state->step, sequences);

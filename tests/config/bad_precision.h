@@ -41,7 +41,7 @@ inline std::vector<Bad> bad_precision() {
         "parallel.tp=1"},
        "precision.linear = \"mxfp8\" requires CPUs",
        "precision.linear",
-       {"\"mxfp8\"", "CPUs only"},
+       {"\"mxfp8\"", "only on CPUs"},
        "\"fp8-block\""},
       {{"precision.linear='fp8-block'", "precision.compute='bf16'", "data.seq_len=192", "parallel.tp=1"},
        "ranks hold whole blocks of quantised values",

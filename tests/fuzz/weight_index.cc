@@ -1,4 +1,4 @@
-// model.safetensors.index.json: no file outside of the folder is ever named.
+// model.safetensors.index.json: no file outside the folder is ever named.
 #include "fuzz/target.h"
 #include "hf/safetensors_source.h"
 

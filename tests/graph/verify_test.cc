@@ -205,9 +205,9 @@ TEST(Verify, GradientDims) {
 TEST(Verify, GradientWithoutAProducer) {
   Graph g = tiny_llama();
   some_param(g, "wq.weight").grads = {some_param(g, "wq.weight").value};
-  expect_refused(g, {"parameter wq.weight: gradient %", "is given by no node"});
+  expect_refused(g, {"parameter wq.weight: gradient %", "is computed by no node"});
   some_param(g, "wq.weight").grads = {ValueId()};
-  expect_refused(g, {"parameter wq.weight: gradient %", "is given by no node"});
+  expect_refused(g, {"parameter wq.weight: gradient %", "is computed by no node"});
 }
 
 TEST(Verify, GradientOfFrozenParameter) {
@@ -221,10 +221,10 @@ TEST(Verify, LossIsAScalarResult) {
   g.loss = node(g, kRowMax).outputs[0];
   expect_refused(g, {"the loss %", "must be a scalar, is f32[tokens=8]"});
   g.loss = g.find("seed");
-  expect_refused(g, {"the loss %", "is given by no node"});
+  expect_refused(g, {"the loss %", "is computed by no node"});
   g = tiny_llama({.mode = Mode::Infer});
   g.logits = ValueId(100000);
-  expect_refused(g, {"the logits %100000 is given by no node"});
+  expect_refused(g, {"the logits %100000 is computed by no node"});
 }
 
 TEST(Verify, NamesAreUnique) {

@@ -288,7 +288,7 @@ TEST(Ledger, ListsWhatEveryStepWasTrainedOn) {
   // A run of an older version has none.
   base::remove_file(run.run_folder().ledger());
   const tools::DataLedger older(run.run_dir());
-  EXPECT_CONTAINS(to_text(older, older.step(2)), "fingerprints, which are of all their bytes");
+  EXPECT_CONTAINS(to_text(older, older.step(2)), "fingerprints, which cover all their bytes");
   EXPECT_EQ(positions.size(), 48U);
   EXPECT_EQ(*positions.rbegin(), 47);
   EXPECT_CONTAINS(user_error([&] { ledger.step(7); }), "step 7 is not one of the 6");

@@ -19,7 +19,7 @@ const Builtin* find_method(const Value& value, std::string_view name);
 // Whether Jinja's sandbox hides an attribute: it is then undefined.
 bool is_hidden(const Value& value, std::string_view name);
 
-// Messages for names that are none: whether Jinja has them, and the nearest that would work.
+// Messages for unknown names: whether Jinja has them, and the nearest that would work.
 std::string unknown_filter(std::string_view name);
 std::string unknown_test(std::string_view name);
 // Why a name that Jinja gives a meaning cannot be used; null if it can.

@@ -22,7 +22,7 @@ k::AttentionShape bound_shape(const Bound& b) {
   static_cast<kernels::AttentionGeometry&>(s) = attention_rows(b);
   // A rule refuses the family that has it; a model of a program's own meets this.
   if (s.both_sides)
-    base::fail_user("attention to both sides runs on CPUs only so far: set run.device = \"cpu\"");
+    base::fail_user("bidirectional attention runs only on CPUs so far: set run.device = \"cpu\"");
   if (s.dropout_p > 0) s.dropout_key = dropout_key(b, dropout_seed(*b.instr));
   return s;
 }

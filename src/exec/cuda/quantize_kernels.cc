@@ -31,7 +31,7 @@ void quantize_blocks(const Bound& b, bool accumulate) {
 // The results of ops that quantise their own result. Storing it in bf16 first, as CPUs do, would cost what
 // they save.
 k::CodeTarget target_of(const Bound& b, const kernels::QuantizeArgs& args) {
-  QUINTET_CHECK(args.type == base::DType::BF16, "[{}] makes codes of {}, which CPUs only do",
+  QUINTET_CHECK(args.type == base::DType::BF16, "[{}] makes {} codes, which only the CPU backend does",
                 b.instr->op->name, base::to_string(args.type));
   QUINTET_CHECK(args.amax == nullptr || args.accumulate, "measures of [{}] are not accumulated",
                 b.instr->op->name);
@@ -87,7 +87,7 @@ void swiglu_backward_quantize(const Bound& b, bool accumulate) {
 
 // Tensor cores take codes only: numbers on a format's grid in f32 or f64 are for comparisons on CPUs.
 kernels::GemmArgs gemm_of(const kernels::ScaledGemmArgs& g) {
-  QUINTET_CHECK(base::size_of(g.a_type) == 1, "GEMMs of {} codes run on CPUs only",
+  QUINTET_CHECK(base::size_of(g.a_type) == 1, "GEMMs of {} codes run only on the CPU backend",
                 base::to_string(g.a_type));
   return {.trans_b = true,
           .m = g.m,

@@ -113,7 +113,7 @@ std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&
 // gate * sigmoid(alpha gate).
 void require_act(std::string_view op, const Type& gate, const Type& up, const Type& weight,
                  const Type& received) {
-  OP_REQUIRE(op, is_routed(gate) && gate == up, "expects gate and up [routed, f] alike, got {} and {}",
+  OP_REQUIRE(op, is_routed(gate) && gate == up, "expects gate and up to be equal [routed, f], got {} and {}",
              to_string(gate), to_string(up));
   OP_REQUIRE(op,
              weight.dtype == base::accumulator_of(gate.dtype) && weight.num_dims() == 1 &&

@@ -57,14 +57,15 @@ void gradient_rms(GradContext& g, const Node& n) {
 void require_backward(std::string_view op, const std::vector<Type>& in, size_t first_stats, int whole = 1) {
   const Type &dy = in[0], &x = in[1];
   OP_REQUIRE(op, dy == x && has_tokens(x) && x.num_dims() >= 2,
-             "expects dy and x[tokens, ..., d] alike, got {} and {}", to_string(dy), to_string(x));
+             "expects equal types of dy and x[tokens, ..., d], got {} and {}", to_string(dy), to_string(x));
   for (size_t i = first_stats; i < in.size(); ++i)
     OP_REQUIRE(op, in[i] == stats_of(x, whole), "expects statistics {}, got {}",
                to_string(stats_of(x, whole)), to_string(in[i]));
 }
 
 void require_sum(std::string_view op, const Type& x, const Type& residual) {
-  OP_REQUIRE(op, x == residual, "expects two terms alike, got {} and {}", to_string(x), to_string(residual));
+  OP_REQUIRE(op, x == residual, "expects two terms of one type, got {} and {}", to_string(x),
+             to_string(residual));
 }
 
 // The operands of an op that returns dx: as require_backward, with the weight third and possibly an addend

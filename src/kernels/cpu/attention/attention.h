@@ -35,7 +35,7 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* q, 
                         const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace,
                         ThreadPool& pool);
 
-// The same for one part of the keys, with o and lse over all of them: dk and dv are of the given rows, dq is
+// The same for one part of the keys, with o and lse over all of them: dk and dv are for the given rows, dq is
 // dq_before (of the same stride, null: zero; may be dq) plus this part's contribution.
 template <class T>
 void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,

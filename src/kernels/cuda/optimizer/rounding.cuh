@@ -35,7 +35,7 @@ struct Stochastic {
     return philox(origin.key, static_cast<uint32_t>(four), static_cast<uint32_t>(four >> 32),
                   static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
   }
-  // Moments of the elements from i on.
+  // Moments of element i and those after it.
   template <class S, int V>
   __device__ __forceinline__ void round(int64_t i, const double* update, Vals<S, V>& first,
                                         Vals<S, V>* second) const {
