@@ -47,11 +47,12 @@ std::string to_string(const Channel& channel) {
 }
 
 std::optional<Channel> parse_channel(std::string_view text) {
+  const std::string_view whole = text;
   Channel channel;
   std::string_view word = take_word(text);
   if (const auto axes = layout::parse_axis_parts(word)) {
     channel.axes = *axes;
-    if (text.empty()) return channel;
+    if (whole == word) return channel;
     word = take_word(text);
   }
   const auto found = std::ranges::find(kWords, word);
@@ -59,8 +60,8 @@ std::optional<Channel> parse_channel(std::string_view text) {
   channel.purpose = static_cast<Purpose>(found - kWords.begin());
   const bool joins_pipeline_ranks = has_places(channel.purpose) && channel.purpose != Purpose::Ring;
   if (channel.axes.empty() != joins_pipeline_ranks) return std::nullopt;
-  if (has_places(channel.purpose) ? !parse_places(text, channel) : !text.empty()) return std::nullopt;
-  return channel;
+  if (has_places(channel.purpose) && !parse_places(text, channel)) return std::nullopt;
+  return to_string(channel) == whole ? std::optional(channel) : std::nullopt;
 }
 
 std::vector<layout::Axis> Communicator::axes() const {

@@ -28,8 +28,8 @@ enum class Purpose : uint8_t {
   Ring,    // from a rank to its neighbour in the ring that the axes span
 };
 
-// Identifies a communicator among those of one rank. Its text, "dp_shard[1]+tp state" or "up 0-1", is the name
-// in program texts, reports and messages.
+// Identifies a communicator among those of one rank. Its text, "dp_shard[1]+tp state" or "up 0-1", is the
+// name in program texts, reports and messages.
 struct Channel {
   std::vector<layout::AxisPart> axes = {};  // outermost first; none between two pipeline ranks
   Purpose purpose = Purpose::Main;

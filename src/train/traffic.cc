@@ -115,7 +115,7 @@ std::vector<TrafficRow> TrafficLedger::rows(const exec::Executor& executor,
       return std::all_of(comm.members.begin(), comm.members.end(),
                          [&](base::RankId r) { return of[r.index()] == of[comm.members.front().index()]; });
     };
-    TrafficRow row{.group = group_name(comm),
+    TrafficRow row{.group = axes_text(comm),
                    .kind = t.kind,
                    .members = members,
                    .one_process = together(process_of),

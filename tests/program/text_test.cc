@@ -175,10 +175,11 @@ TEST(ProgramText, ChannelsOfCommunicators) {
       {"tp values", {.axes = tp, .purpose = Purpose::Values}},
       {"tp experts", {.axes = tp, .purpose = Purpose::Experts}},
       {"tp overflow", {.axes = tp, .purpose = Purpose::Overflow}},
-      {"up 0-1", {.purpose = Purpose::Up, .from = 0, .to = 1}},
-      {"down 1-0", {.purpose = Purpose::Down, .from = 1, .to = 0}},
-      {"shared 0-12", {.purpose = Purpose::Shared, .from = 0, .to = 12}},
-      {"tp ring 3-0", {.axes = tp, .purpose = Purpose::Ring, .from = 3, .to = 0}},
+      {"up 0-1", {.purpose = Purpose::Up, .places = {0, 1}}},
+      {"down 1-0", {.purpose = Purpose::Down, .places = {1, 0}}},
+      {"shared 0-2-3", {.purpose = Purpose::Shared, .places = {0, 2, 3}}},
+      {"shared 0-12", {.purpose = Purpose::Shared, .places = {0, 12}}},
+      {"tp ring 3-0", {.axes = tp, .purpose = Purpose::Ring, .places = {3, 0}}},
   };
   for (const auto& [text, channel] : channels) {
     EXPECT_EQ(to_string(channel), text);

@@ -217,7 +217,7 @@ World ring_world(bool reuse) {
     const int before = (r + 2) % 3, after = (r + 1) % 3;
     const auto ring = [](int from, int to, int position) {
       return Communicator{
-          .channel = {.axes = {{layout::Axis::Cp}}, .purpose = Purpose::Ring, .from = from, .to = to},
+          .channel = {.axes = {{layout::Axis::Cp}}, .purpose = Purpose::Ring, .places = {from, to}},
           .atoms = {0},
           .members = {RankId(from), RankId(to)},
           .position = position};

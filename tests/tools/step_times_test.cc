@@ -41,7 +41,7 @@ TEST(StepTimes, OfASimulatedStepAreItsShares) {
       for (size_t c = 0; c < t.comms.size(); ++c) {
         double exposed = 0;
         for (const StepTimes::Collective& call : t.comms[c]) exposed += call.exposed;
-        EXPECT_NEAR(exposed, shares.waits[c], rounding) << world.ranks[r].program->comms[c].name;
+        EXPECT_NEAR(exposed, shares.waits[c], rounding) << world.ranks[r].program->comms[c].name();
         compared += exposed > 0;
       }
       EXPECT_NEAR(t.idle, 0, rounding);
