@@ -36,7 +36,7 @@ Two two_ranks(const std::vector<CollectiveKind>& kinds) {
     program::Body body{.kind = program::BodyKind::Forward};
     for (size_t i = 0; i < kinds.size(); ++i) {
       p.streams.push_back({"comm"});
-      p.comms.push_back({.channel = {.purpose = program::Purpose::Up, .from = static_cast<int>(i), .to = 0},
+      p.comms.push_back({.channel = {.purpose = program::Purpose::Up, .places = {static_cast<int>(i), 0}},
                          .members = {RankId(0), RankId(1)},
                          .position = r});
       Instr instr{.kind = InstrKind::Collective};

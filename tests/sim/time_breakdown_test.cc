@@ -109,7 +109,7 @@ TEST(TimeBreakdown, AxesOfCommunicators) {
   program::Communicator c{.channel = {.axes = {{Axis::DpShard, 0}, {Axis::DpShard, 1}, {Axis::Tp}}}};
   EXPECT_EQ(axes_text(c), "dp_shard+tp");
   EXPECT_FALSE(joins_stages(c));
-  c.channel = {.purpose = program::Purpose::Up, .from = 0, .to = 1};
+  c.channel = {.purpose = program::Purpose::Up, .places = {0, 1}};
   EXPECT_EQ(axes_text(c), "pp");
   EXPECT_TRUE(joins_stages(c));
   c.channel = {.axes = {{Axis::Pp}, {Axis::Cp}}};
