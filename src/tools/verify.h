@@ -57,14 +57,16 @@
 //     another rank of its stage: one of them must touch what is planned, the others no more.
 //  9. On two different devices, initial weights may differ in their last bits, because each has its own
 //     logarithm and cosine. The effect is small compared to the tolerances above.
-//  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training
-//     chaotic) amplify rounding by more than these bounds can know. When a comparison fails, one rank runs
-//     again with other micro-batches, which changes nothing but the order of sums. If that differs from the
-//     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
-//     times theirs, and the report says so. Where a gradient of one rank differs from its own by as much as
-//     its value, comparisons of that step say nothing, whatever the difference. This does not apply where
-//     micro-batches are part of the mathematics: balance losses per micro-batch, those over a step, which
-//     count the loads of earlier micro-batches, and capacities.
+//  10. Ill-conditioned models (dropout near 1, a latent of rank 1, normalised heads of two elements, a
+//     learning rate that makes training chaotic) amplify rounding by more than these bounds can know. When
+//     a comparison fails, one rank runs again with every weight multiplied by 1 + u_c or 1 - u_c at
+//     random, which is as much as the rounding of each op, and with other micro-batches. Its difference
+//     from the first run is thus one standard deviation of what rounding does in this model, where the
+//     tolerance is kConfidence of those of 2. If it is f > 1 times as large in a step, all comparisons of
+//     the step are allowed f times theirs, and the report says so. Micro-batches stay where they are part
+//     of the mathematics: balance losses per micro-batch, those over a step, which count the loads of
+//     earlier micro-batches, and capacities. (Other micro-batches alone would not do: a CPU computes a
+//     sequence alike in each.)
 //  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose
 //     error crosses the border between two steps changes by a whole one; with relative errors r = sqrt(d) e
 //     that is a share of about r / (1/4) of all values, and the relative error of a tensor is 1/4 times the

@@ -110,8 +110,8 @@ std::string to_table(const VerifyResult& r) {
                                     : "; --dtype f64 is a sharper test");
   if (r.sensitive() > 0)
     text += fmt::format(
-        "\n{} of {} comparisons exceed the tolerance, but one rank with different micro-batches differs from "
-        "one rank by as much: the model is ill-conditioned and amplifies rounding.\n",
+        "\n{} of {} comparisons exceed the tolerance, but one rank whose weights are off by a rounding error "
+        "differs from one rank by as much: the model is ill-conditioned and amplifies rounding.\n",
         r.sensitive(), r.checks.size());
   const Check* first = r.first_mismatch();
   text += first ? fmt::format("\nFAIL. First mismatch: {}\n", explain(*first))
