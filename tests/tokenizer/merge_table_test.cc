@@ -32,7 +32,7 @@ void expect_equal_to_map(int32_t ids, uint32_t count) {
   for (const auto& [pair, rank] : expected) {
     const auto [left, right] = pair;
     expect_rank(left, right);
-    for (int bit = 0; bit < 25; ++bit) {  // of large ids, pairs that differ in high bits alone have equal tags
+    for (int bit = 0; bit < 25; ++bit) {  // pairs of large ids that differ in high bits have equal tags
       if (const int32_t other = left ^ (1 << bit); other < ids) expect_rank(other, right);
       if (const int32_t other = right ^ (1 << bit); other < ids) expect_rank(left, other);
     }
