@@ -1,6 +1,7 @@
 #include "compiler/stage_balance.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -17,6 +18,9 @@ namespace {
 constexpr double kFlopsPerByte = 200;
 // A split must be better by this to be preferred.
 constexpr double kBetter = 1 - 1e-6;
+// Actions that are simulated to compare splits: a few milliseconds. A search balances thousands of layouts,
+// so splits of long pipelines are compared in part, those that relieve the busiest rank first.
+constexpr int64_t kSimulated = 40'000;
 
 // Sums over the first labels, from which those of any stage follow.
 class StageWork {
@@ -56,14 +60,29 @@ class StageWork {
   std::vector<std::vector<double>> sums_;  // by phase
 };
 
-// Of the rank with the most work, per micro-batch.
-double busiest(const schedule::Schedule& schedule, const schedule::Costs& costs) {
+// Per micro-batch, by rank.
+std::vector<double> work_of_ranks(const schedule::Schedule& schedule, const schedule::Costs& costs) {
   std::vector<double> of(static_cast<size_t>(schedule.stages), 0);
   for (int s = 0; s < schedule.virtual_stages(); ++s) {
     const auto i = static_cast<size_t>(s);
     of[static_cast<size_t>(schedule.home_of(s).rank)] += costs.f[i] + costs.b[i] + costs.w[i];
   }
-  return *std::max_element(of.begin(), of.end());
+  return of;
+}
+
+double busiest(const schedule::Schedule& schedule, const schedule::Costs& costs) {
+  return std::ranges::max(work_of_ranks(schedule, costs));
+}
+
+// Virtual stages, those of the ranks with the most work first.
+std::vector<size_t> by_work_of_rank(const schedule::Schedule& schedule, const schedule::Costs& costs) {
+  const std::vector<double> of = work_of_ranks(schedule, costs);
+  std::vector<size_t> stages(static_cast<size_t>(schedule.virtual_stages()));
+  std::iota(stages.begin(), stages.end(), size_t{0});
+  std::ranges::stable_sort(stages, std::greater(), [&](size_t s) {
+    return of[static_cast<size_t>(schedule.home_of(static_cast<int>(s)).rank)];
+  });
+  return stages;
 }
 
 double time_of(const schedule::Schedule& schedule, const schedule::Costs& costs, int64_t micro_batches) {
@@ -134,10 +153,13 @@ std::vector<int64_t> balance_stages(const BlockWork& block_work, const schedule:
   const StageWork work(block_work);
   std::vector<int64_t> sizes = cheapest_worst_stage(work, static_cast<size_t>(schedule.virtual_stages()));
   double least = time_of(schedule, work.costs(sizes), micro_batches);
+  int64_t actions = 0;
+  for (const auto& list : schedule.ranks) actions += static_cast<int64_t>(list.size());
+  int64_t left = kSimulated / actions;  // simulations
   for (bool again = true; again;) {
     again = false;
     std::vector<int64_t> best;
-    for (size_t from = 0; from < sizes.size(); ++from)
+    for (const size_t from : by_work_of_rank(schedule, work.costs(sizes)))
       for (size_t to = 0; to < sizes.size(); ++to) {
         if (from == to || sizes[from] == 1) continue;
         std::vector<int64_t> moved = sizes;
@@ -145,6 +167,7 @@ std::vector<int64_t> balance_stages(const BlockWork& block_work, const schedule:
         const schedule::Costs costs = work.costs(moved);
         // No schedule is faster than its busiest rank.
         if (busiest(schedule, costs) * static_cast<double>(micro_batches) >= least * kBetter) continue;
+        if (left-- <= 0) continue;
         const double time = time_of(schedule, costs, micro_batches);
         if (time < least * kBetter) least = time, best = std::move(moved), again = true;
       }

@@ -582,7 +582,7 @@ void perturb_weights(train::Rank& rank, double u) {
   rank.weights_changed();
 }
 
-// A gradient norm that one rank reproduces no better than this says nothing, nor do the gradients of its step.
+// A gradient norm that one rank reproduces no better than this says nothing, nor do gradients of that step.
 constexpr double kChaos = 0.5;
 
 // `own` compares one rank with itself, weights perturbed; the tolerances are those of `result`.

@@ -64,10 +64,10 @@
 //     from the first run is thus one standard deviation of what rounding does in this model, where the
 //     tolerance is kConfidence of those of 2. If it is f > 1 times as large in a step, all comparisons of
 //     the step are allowed f times theirs, and the report says so. Where the norm of all its gradients
-//     differs by half or more after the first step, comparisons of that step prove nothing. Micro-batches stay where they are part
-//     of the mathematics: balance losses per micro-batch, those over a step, which count the loads of
-//     earlier micro-batches, and capacities. (Other micro-batches alone would not do: a CPU computes a
-//     sequence alike in each.)
+//     differs by half or more after the first step, comparisons of that step prove nothing. Micro-batches
+//     stay where they are part of the mathematics: balance losses per micro-batch, those over a step, which
+//     count the loads of earlier micro-batches, and capacities. (Other micro-batches alone would not do: a
+//     CPU computes a sequence alike in each.)
 //  11. Quantised values (precision.linear) are rounded to steps of up to 1/4 of themselves. A value whose
 //     error crosses the border between two steps changes by a whole one; with relative errors r = sqrt(d) e
 //     that is a share of about r / (1/4) of all values, and the relative error of a tensor is 1/4 times the
