@@ -30,8 +30,9 @@ double scheduled_work(const BlockWork& work, const std::vector<int64_t>& sizes,
 
 // Blocks per virtual stage, contiguous, at least one each, without the embedding, which counts in the first
 // stage, and the head, which counts in the last. First the split whose most expensive stage is cheapest (ties
-// give earlier stages more); then single blocks move between stages as long as scheduled_work() becomes less,
-// in pipelines of many stages for a bounded number of tries.
+// give earlier stages more); then single blocks move between stages as long as scheduled_work() becomes less
+// and no rank gets much more than the busiest one has, in pipelines of many stages for a bounded number of
+// tries.
 std::vector<int64_t> balance_stages(const BlockWork& work, const schedule::Schedule& schedule,
                                     int64_t micro_batches);
 
