@@ -154,9 +154,9 @@ TEST(ProgramText, ParserNamesTheLine) {
       "'nonsense'");
   EXPECT_EQ(message("body 0 forward\n  compute lineal stream=0\n"),
             "program text, line 2: expected the name of an op, got 'lineal stream=0'");
-  EXPECT_EQ(message("comm 0 \"experts\" atoms=[0] position=0 members=[0]"),
+  EXPECT_EQ(message("comm 0 \"experts\" atoms=[0]"),
             "program text, line 1: expected the name of a communicator, such as \"dp_shard+tp state\", "
-            "\"up 0-1\" or \"cp ring 0-1\", got '\"experts\" atoms=[0] position=0 members=[0]'");
+            "\"up 0-1\" or \"cp ring 0-1\", got '\"experts\" atoms=[0]'");
   EXPECT_EQ(message("call body=0 micro=1 first last x"),
             "program text, line 1: expected the end of the line, got 'x'");
   EXPECT_EQ(message("sum \"loads\" block=0 first=0 count=1"),
