@@ -74,11 +74,11 @@ TEST(Recipes, SeventyBillionOn512) {
   a.cluster = hardware::parse_cluster("64x8 h100");
   const plan::Report report = plan::make_plan(r, a);
   expect_fits_with_state(report);
-  // The last stage has less work than the others, so the busiest one waits for less than the formula says.
+  // Stages differ by a block at most, so the busiest one waits for about what the formula says.
   double bubble = 0;
   for (const plan::TimeShare& s : report.time.shares)
     if (s.what == "bubble") bubble = s.seconds / report.time.step;
-  EXPECT_LT(bubble, 7.0 / (256 + 7));
+  EXPECT_LT(bubble, 1.1 * 7.0 / (256 + 7));
   EXPECT_GT(bubble, 0.8 * 7.0 / (256 + 7));
   const double bound = search::Bounds(a).exact(r).seconds;
   EXPECT_LE(bound, report.time.step * (1 + 1e-9));

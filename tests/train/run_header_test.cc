@@ -57,7 +57,7 @@ TEST(Header, SaysHowAPipelineIsSplit) {
   std::vector<std::string> v = sets;
   v.push_back("parallel.schedule=zb-v");
   EXPECT_CONTAINS(header(small, v),
-                  "pp 2 stages x 2 chunks, zb-v: blocks 0-1 | 2-3 | 4 | 5, 4 micro-batches");
+                  "pp 2 stages x 2 chunks, zb-v: blocks 0-1 | 2 | 3-4 | 5, 4 micro-batches");
 }
 
 TEST(Header, ShowsWhatEachOptionDoes) {
