@@ -18,8 +18,8 @@ namespace {
 constexpr double kFlopsPerByte = 200;
 // A split must be better by this to be preferred.
 constexpr double kBetter = 1 - 1e-6;
-// Few micro-batches can make a split faster that gives one rank much more than the others, which then holds much
-// more too: the work of any rank, relative to that of the busiest one in the split to begin with.
+// Few micro-batches can make a split faster that gives one rank much more than the others, which then holds
+// much more too: the work of any rank, relative to that of the busiest one in the split to begin with.
 constexpr double kMostWork = 1.05;
 // Actions that are simulated to compare splits: a few milliseconds. A search balances thousands of layouts,
 // so splits of long pipelines are compared in part, those that relieve the busiest rank first.

@@ -42,7 +42,7 @@ TEST(Header, SaysHowAPipelineIsSplit) {
   EXPECT_CONTAINS(text, "ranks        4 = pp 2 x tp 2,");
   EXPECT_CONTAINS(
       text,
-      "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-3 | 4-5, 4 micro-batches, bubble 20.0 % "
+      "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-2 | 3-5, 4 micro-batches, bubble 20.0 % "
       "with equal stages, up to 2 micro-batches in flight");
   // The whole model, not the first stage; counts are per block, regardless of the micro-batches in flight.
   const auto line = [](const std::string& all, const std::string& label) {
